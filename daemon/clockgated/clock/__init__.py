@@ -1,0 +1,1 @@
+"""Bounds and states: pure functions over frozen values. No file, no socket, no clock."""

@@ -1,0 +1,131 @@
+"""The values that the daemon computes with.
+
+One sign throughout: a positive offset means that the local clock is ahead of its reference. Numbers of the enums are
+those of clockgate.v1 (a test compares them).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ClockState(IntEnum):
+    """What the clock may be used for; a bound is usable in SYNCHRONIZED and HOLDOVER only."""
+
+    UNKNOWN = 1
+    ACQUIRING = 2
+    SYNCHRONIZED = 3
+    HOLDOVER = 4
+    FREE_RUNNING = 5
+    DISRUPTED = 6
+
+
+class Traceability(IntEnum):
+    """Whether the chain of references is known to end at external time."""
+
+    UNKNOWN = 1
+    YES = 2
+    NO = 3
+
+
+class SourceKind(IntEnum):
+    """What a reading was derived from."""
+
+    CHRONY = 1
+    KERNEL = 2
+    RECORDED = 3
+
+
+class ReasonCode(IntEnum):
+    """One cause of a state; clock.proto says what each means."""
+
+    STARTING = 1
+    SOURCE_UNREACHABLE = 2
+    SOURCE_GARBLED = 3
+    SOURCE_UNSYNCHRONISED = 4
+    LOCAL_REFERENCE = 5
+    ISLAND = 6
+    NO_SELECTED_SOURCE = 7
+    REFERENCE_STALE = 8
+    REFERENCE_IN_FUTURE = 9
+    SKEW_TOO_LARGE = 10
+    STRATUM_OUT_OF_RANGE = 11
+    BOUND_OVER_LIMIT = 12
+    SETTLING = 13
+    HOLDOVER_HORIZON = 14
+    CLOCK_STEPPED = 15
+    SUSPENDED = 16
+    STEERING_CHANGED = 17
+    KERNEL_BOUND_NOT_TRUSTED = 18
+    KERNEL_UNSYNCHRONISED = 19
+    LEAP_IN_PROGRESS = 20
+    DRILL = 21
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One cause, for machines (`code`) and for people (`detail`: subject, value seen, value wanted)."""
+
+    code: ReasonCode
+    detail: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the clock follows. `identity` is equal on two nodes exactly when they follow the same reference."""
+
+    identity: str | None = None
+    source_name: str = ""
+    stratum: int | None = None
+    ref_id: str = ""
+    traceability: Traceability = Traceability.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one measurement claims, in our units and sign, before any state is decided.
+
+    `bound_ns` is half the width, at `as_of_boot_ns`, of the interval that contains the reference's time; None when the
+    source gives none. `faults` are the gates that are not true; a clock can only be SYNCHRONIZED on evidence without.
+    `remarks` are reasons that do not close a gate. `steering_id` names the process that steers the clock, when known.
+    """
+
+    kind: SourceKind
+    as_of_boot_ns: int
+    bound_ns: int | None
+    utc_bound_ns: int | None
+    offset_ns: int | None
+    reference: Reference
+    faults: tuple[Reason, ...] = ()
+    remarks: tuple[Reason, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    leap_in_progress: bool = False
+    steering_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A measurement that gave nothing to compute with: the source is silent, refused, or garbled."""
+
+    kind: SourceKind
+    as_of_boot_ns: int
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The published value. Immutable; expires at `void_after_boot_ns`. Bounds are those at `as_of_boot_ns`."""
+
+    state: ClockState
+    relative_bound_ns: int | None
+    utc_bound_ns: int | None
+    growth_ppb: int
+    epoch: int
+    reference: Reference
+    as_of_boot_ns: int
+    void_after_boot_ns: int
+    boot_id: str
+    reasons: tuple[Reason, ...]
+    assumptions: tuple[str, ...]
+    source_kind: SourceKind
+    offset_ns: int | None
+    sequence: int

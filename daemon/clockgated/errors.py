@@ -1,0 +1,22 @@
+"""Errors of the daemon. Expected trouble (no sample yet, a lost source) is a state and a reason, never an exception.
+
+ClockgateError
+  ConfigError   the operator can fix it; names file and key     exit 78
+  SourceError   a measurement did not arrive; the cycle goes on
+  SocketError   a socket cannot be served as asked              exit 78
+"""
+
+EXIT_USAGE = 2
+EXIT_CONFIG = 78
+
+
+class ClockgateError(Exception):
+    """Base of all errors that the daemon raises on purpose."""
+
+
+class ConfigError(ClockgateError):
+    """A setting is wrong. The message names file, key, value seen and value wanted."""
+
+
+class SocketError(ClockgateError):
+    """A socket cannot be bound as asked: too long, not a socket, or another instance serves it."""

@@ -1,0 +1,1 @@
+"""Generated code of package clockgate.v1."""
