@@ -1,0 +1,56 @@
+# Every target does its own set-up: a virtual environment under .venv, made once and remade when its inputs change.
+# PYTHON picks the interpreter (3.11 or newer), TORCH the torch requirement.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TOOLS := .cache/tools
+# With an NVIDIA driver the ordinary wheel is wanted; without one the far smaller CPU build.
+TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo torch || echo torch==2.13.0)
+TORCH_INDEX ?= $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
+export PYTHONPATH := daemon:trainer:protos:tests:examples
+
+.PHONY: help demo test check integration bench protos tools clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+$(VENV)/.ready: setup.cfg pyproject.toml packaging/venv.sh
+	sh packaging/venv.sh "$(PYTHON)" "$(VENV)" "$(TORCH)" "$(TORCH_INDEX)"
+
+.cache/protovenv/.ready: protos/requirements.txt
+	sh packaging/protovenv.sh "$(PYTHON)" .cache/protovenv
+
+tools: $(TOOLS)/.ready  ## unpack chronyd and linuxptp below .cache, without installing them
+
+$(TOOLS)/.ready: packaging/fetch-tools.sh
+	sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp
+	touch $@
+
+demo: $(VENV)/.ready  ## a clock-gated QLoRA run on two CPU ranks: save, kill, resume (4 minutes)
+	@sh packaging/fetch-tools.sh $(TOOLS) chrony || echo "demo: no chronyd here; the kernel's clock alone will be read" >&2
+	$(BIN)/python examples/demo/run.py
+
+check: $(VENV)/.ready .cache/protovenv/.ready  ## format, lint, types, arrows, fresh protos, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --config setup.cfg
+	.cache/protovenv/bin/python -W ignore protos/generate.py --check
+	$(BIN)/pytest -q tests/unit
+
+test: $(VENV)/.ready  ## unit and integration tests; the latter need root and network namespaces
+	@sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp || echo "test: tests that need real time daemons will skip" >&2
+	$(BIN)/pytest -q tests
+
+integration: $(VENV)/.ready tools  ## the tests with real chronyd, grpcurl and torchrun alone
+	$(BIN)/pytest -q -m integration tests
+
+bench: $(VENV)/.ready  ## figures: gate overhead, vote, Gate.Check latency (never asserted)
+	$(BIN)/python bench/run.py
+
+protos: .cache/protovenv/.ready  ## regenerate the committed code beside the .proto files
+	.cache/protovenv/bin/python -W ignore protos/generate.py
+
+clean:  ## remove everything that a target made
+	rm -rf .venv .cache build dist runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
