@@ -2,7 +2,6 @@
 
 ClockgateError
   ConfigError   the operator can fix it; names file and key     exit 78
-  SourceError   a measurement did not arrive; the cycle goes on
   SocketError   a socket cannot be served as asked              exit 78
 """
 

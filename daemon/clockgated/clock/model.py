@@ -87,6 +87,9 @@ class Evidence:
     `bound_ns` is half the width, at `as_of_boot_ns`, of the interval that contains the reference's time; None when the
     source gives none. `faults` are the gates that are not true; a clock can only be SYNCHRONIZED on evidence without.
     `remarks` are reasons that do not close a gate. `steering_id` names the process that steers the clock, when known.
+    `growth_ppb` is how fast the source itself lets its bound grow, when it says so. `update_id` is another text after
+    every update of the reference, so that two measurements can tell whether the source looked at the clock between
+    them; None when the source does not tell.
     """
 
     kind: SourceKind
@@ -100,6 +103,8 @@ class Evidence:
     assumptions: tuple[str, ...] = ()
     leap_in_progress: bool = False
     steering_id: str | None = None
+    growth_ppb: int | None = None
+    update_id: str | None = None
 
 
 @dataclass(frozen=True)

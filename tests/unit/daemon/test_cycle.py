@@ -1,0 +1,265 @@
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+from clockgated import host
+from clockgated.clock.model import ClockState, Evidence, Reading, ReasonCode, Silence, SourceKind
+from clockgated.clock.state import StatePolicy
+from clockgated.cycle import Cycle, next_beat_ns
+from clockgated.drill import DrillBoard, Freeze, Offset, Step
+from clockgated.publish import Publisher
+from hypothesis import given
+from hypothesis import strategies as st
+from support.evidence import SECOND, evidence, silence
+from support.readings import reading
+
+MS = 1_000_000
+WALL_NS = 1_800_000_000 * SECOND
+
+
+class Host:
+    """Clocks that tests move; a source beside them that answers what it is told to."""
+
+    def __init__(self) -> None:
+        self.boot_ns = 100 * SECOND
+        self.asleep_ns = 50 * SECOND
+        self.stepped_ns = WALL_NS
+        self.preempted_ns = [0]
+        self.answer: Callable[[int], Evidence | Silence] = evidence
+        self.kind = SourceKind.CHRONY
+
+    def read(self) -> Evidence | Silence:
+        as_of_boot_ns = self.boot_ns
+        self.boot_ns += 10 * MS
+        return self.answer(as_of_boot_ns)
+
+    def stamp(self) -> host.Stamp:
+        late_ns = self.preempted_ns[0]
+        self.preempted_ns = self.preempted_ns[1:] + self.preempted_ns[:1]
+        return host.Stamp(self.boot_ns, self.boot_ns - self.asleep_ns, self.boot_ns + self.stepped_ns + late_ns)
+
+    def mono_ns(self) -> int:
+        return self.boot_ns - self.asleep_ns
+
+
+class Daemon:
+    """A cycle over such a host."""
+
+    def __init__(self, policy: StatePolicy | None = None) -> None:
+        self.host = Host()
+        self.publisher = Publisher(reading(sequence=0, epoch=1))
+        self.drills = DrillBoard()
+        self.cycle = Cycle(
+            source=self.host,
+            publisher=self.publisher,
+            drills=self.drills,
+            policy=policy or StatePolicy(),
+            boot_id="boot-1",
+            interval_s=0.001,
+            stamp=self.host.stamp,
+            mono_ns=self.host.mono_ns,
+        )
+
+    def cycles(self, count: int = 1) -> Reading:
+        for _ in range(count):
+            self.host.boot_ns += SECOND
+            last = self.cycle.run_once()
+            assert self.publisher.latest() is last
+        return last
+
+
+def codes(one: Reading) -> list[ReasonCode]:
+    return [reason.code for reason in one.reasons]
+
+
+def test_good_measurements_lead_to_a_published_bound() -> None:
+    daemon = Daemon()
+    assert daemon.cycles(2).state is ClockState.ACQUIRING
+    last = daemon.cycles()
+    assert last.state is ClockState.SYNCHRONIZED
+    assert (last.sequence, last.epoch, last.boot_id) == (3, 1, "boot-1")
+    # Dated when the question was asked, not when the answer came.
+    assert last.as_of_boot_ns == daemon.host.boot_ns - 10 * MS
+
+
+@pytest.mark.parametrize("step_ns", [5 * MS, -5 * MS])
+def test_a_step_of_the_wall_clock_is_noticed_in_the_same_cycle(step_ns: int) -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    daemon.host.stepped_ns += step_ns
+    last = daemon.cycles()
+    assert (last.state, last.epoch) == (ClockState.DISRUPTED, 2)
+    assert codes(last) == [ReasonCode.CLOCK_STEPPED]
+    assert daemon.cycles().state is ClockState.ACQUIRING
+
+
+def test_sleep_is_noticed() -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    daemon.host.boot_ns += 60 * SECOND
+    daemon.host.asleep_ns += 60 * SECOND
+    last = daemon.cycles()
+    assert last.state is ClockState.DISRUPTED
+    assert codes(last) == [ReasonCode.SUSPENDED]
+
+
+def test_a_restarted_time_daemon_is_noticed_across_its_silence() -> None:
+    daemon = Daemon()
+    daemon.host.answer = lambda at_ns: evidence(at_ns, steering_id="chronyd-1")
+    daemon.cycles(4)
+    daemon.host.answer = silence
+    assert daemon.cycles(3).state is ClockState.HOLDOVER
+    daemon.host.answer = lambda at_ns: evidence(at_ns, steering_id="chronyd-2")
+    assert codes(daemon.cycles()) == [ReasonCode.STEERING_CHANGED]
+
+
+def test_one_preempted_look_at_the_clocks_is_no_step() -> None:
+    daemon = Daemon()
+    daemon.host.preempted_ns = [80 * MS, 0, 90 * MS, 0, 0, 70 * MS, 0]
+    assert daemon.cycles(40).epoch == 1
+
+
+@pytest.mark.parametrize("is_seen_late", [False, True])
+def test_a_leap_second_is_neither_a_step_nor_a_loss(is_seen_late: bool) -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    daemon.host.answer = lambda at_ns: evidence(at_ns, leap_in_progress=True)
+    assert daemon.cycles().state is ClockState.HOLDOVER
+    daemon.host.stepped_ns -= SECOND
+    if not is_seen_late:
+        assert daemon.cycles().state is ClockState.HOLDOVER
+    daemon.host.answer = evidence
+    assert daemon.cycles().state is ClockState.SYNCHRONIZED
+
+
+def test_a_frozen_source_is_holdover_until_the_drill_ends() -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    daemon.drills.start(Freeze(), daemon.host.boot_ns + 3 * SECOND)
+    for _ in range(2):
+        last = daemon.cycles()
+        assert last.state is ClockState.HOLDOVER
+        assert codes(last) == [ReasonCode.SOURCE_UNREACHABLE, ReasonCode.DRILL]
+    last = daemon.cycles()
+    assert (last.state, codes(last)) == (ClockState.SYNCHRONIZED, [])
+
+
+def test_a_large_pretended_offset_makes_the_clock_unusable_and_says_drill() -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    daemon.drills.start(Offset(60 * MS), daemon.host.boot_ns + 100 * SECOND)
+    last = daemon.cycles()
+    assert last.state is ClockState.FREE_RUNNING
+    assert last.relative_bound_ns == 61 * MS
+    assert codes(last) == [ReasonCode.BOUND_OVER_LIMIT, ReasonCode.DRILL]
+    daemon.drills.clear()
+    assert daemon.cycles(3).state is ClockState.SYNCHRONIZED
+
+
+def test_a_pretended_step_is_one_new_epoch() -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    daemon.drills.start(Step(SECOND), daemon.host.boot_ns)
+    last = daemon.cycles()
+    assert (last.state, last.epoch) == (ClockState.DISRUPTED, 2)
+    assert codes(last) == [ReasonCode.CLOCK_STEPPED, ReasonCode.DRILL]
+    last = daemon.cycles(3)
+    assert (last.state, last.epoch, codes(last)) == (ClockState.SYNCHRONIZED, 2, [])
+
+
+def test_reconfiguring_the_same_kind_of_source_goes_on() -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    policy = StatePolicy(max_bound_ns=MS // 2)
+    daemon.cycle.reconfigure(source=daemon.host, policy=policy, interval_s=1)
+    assert daemon.cycles().state is ClockState.FREE_RUNNING
+
+
+def test_reconfiguring_to_another_kind_of_source_starts_anew_in_the_same_epoch() -> None:
+    daemon = Daemon()
+    daemon.host.answer = lambda at_ns: evidence(at_ns, steering_id="chronyd-1")
+    daemon.cycles(4)
+    other = Host()
+    other.kind = SourceKind.KERNEL
+    other.answer = lambda at_ns: evidence(at_ns, kind=SourceKind.KERNEL, steering_id="chronyd[7]@5")
+    daemon.cycle.reconfigure(source=other, policy=StatePolicy(), interval_s=1)
+    last = daemon.cycles()
+    assert (last.state, last.epoch, last.sequence) == (ClockState.ACQUIRING, 1, 5)
+
+
+def test_a_new_cycle_goes_on_counting_where_the_publisher_is() -> None:
+    daemon = Daemon()
+    daemon.publisher.publish(reading(sequence=41, epoch=6))
+    cycle = Cycle(
+        source=daemon.host, publisher=daemon.publisher, drills=daemon.drills, policy=StatePolicy(), boot_id="boot-1"
+    )
+    assert (cycle.run_once().sequence, daemon.publisher.latest().epoch) == (42, 6)
+
+
+def test_a_cycle_that_fails_publishes_nothing_and_the_next_one_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    daemon, stop, heard = Daemon(), threading.Event(), []
+    answers = iter([evidence, None, evidence])
+
+    def answer(at_ns: int) -> Evidence | Silence:
+        make = next(answers)
+        if make is None:
+            raise RuntimeError("a broken promise")
+        return make(at_ns)
+
+    def on_cycle() -> None:
+        heard.append(daemon.publisher.latest().sequence)
+        if len(heard) == 2:
+            stop.set()
+
+    daemon.host.answer = answer
+    with caplog.at_level(logging.ERROR):
+        daemon.cycle.run(stop, on_cycle)
+    assert heard == [1, 2]
+    assert "a broken promise" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_run_ends_when_told_to_while_it_waits() -> None:
+    daemon, stop, first = Daemon(), threading.Event(), threading.Event()
+    daemon.cycle.reconfigure(source=daemon.host, policy=StatePolicy(), interval_s=3600)
+    thread = threading.Thread(target=daemon.cycle.run, args=(stop, first.set))
+    thread.start()
+    assert first.wait(20)
+    stop.set()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert daemon.publisher.latest().sequence == 1
+
+
+def test_run_keeps_its_beat_and_skips_what_it_missed() -> None:
+    daemon, stop, begun = Daemon(), threading.Event(), []
+    daemon.cycle.reconfigure(source=daemon.host, policy=StatePolicy(), interval_s=1)
+    first_ns = daemon.host.mono_ns()
+    took = iter([SECOND // 4, SECOND // 4, 2 * SECOND + SECOND // 2, SECOND // 4])
+
+    class Waiting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            daemon.host.boot_ns += round(timeout * SECOND)
+            return self.is_set()
+
+    stop = Waiting()
+
+    def answer(at_ns: int) -> Evidence:
+        begun.append((daemon.host.mono_ns() - first_ns) // SECOND)
+        daemon.host.boot_ns += next(took)
+        return evidence(at_ns)
+
+    daemon.host.answer = answer
+    daemon.cycle.run(stop, lambda: stop.set() if len(begun) == 4 else None)
+    assert begun == [0, 1, 2, 5]
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 10**10))
+def test_the_next_beat_is_on_the_grid_and_in_the_future(due_ns: int, late_ns: int, interval_ns: int) -> None:
+    beat_ns = next_beat_ns(due_ns, due_ns + late_ns, interval_ns)
+    assert beat_ns >= due_ns + late_ns
+    assert beat_ns > due_ns
+    assert (beat_ns - due_ns) % interval_ns == 0
+    assert beat_ns - interval_ns <= due_ns + late_ns
