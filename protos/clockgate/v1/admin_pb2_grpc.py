@@ -30,7 +30,7 @@ class AdminServicer(object):
         """Puts a fault between the time source and the reading, to exercise what depends on it. The clock itself is never
         touched. Every fault ends by itself after duration_ns; a second call replaces the first. While a fault is active
         every reading carries REASON_CODE_DRILL. Codes: OK; INVALID_ARGUMENT when the duration is not between 1 ns and
-        one hour, or no fault is named.
+        one hour, when an offset or a jump is larger than one hour, or when no fault is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,1 @@
+"""clockgatectl: a gRPC client for people and scripts. Imports nothing of the daemon but version, units and errors."""

@@ -1,0 +1,41 @@
+"""clockgate.v1.Clock: the newest reading, once or as a stream."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import grpc
+from clockgate.v1 import clock_pb2, clock_pb2_grpc
+
+from clockgated import host
+from clockgated.publish import Publisher
+from clockgated.service.convert import reading_message
+
+# A stream owes a message a second; the rest is for getting it out.
+_LONGEST_QUIET_S = 0.9
+
+
+class ClockServicer(clock_pb2_grpc.ClockServicer):
+    """Reads the publisher; needs no lock of its own. Streams end with UNAVAILABLE once `stopping` is set."""
+
+    def __init__(
+        self, publisher: Publisher, stopping: threading.Event, now_boot_ns: Callable[[], int] = host.boot_ns
+    ) -> None:
+        self._publisher = publisher
+        self._stopping = stopping
+        self._now_boot_ns = now_boot_ns
+
+    def GetReading(  # noqa: N802 - named by the API
+        self, request: clock_pb2.GetReadingRequest, context: grpc.ServicerContext
+    ) -> clock_pb2.GetReadingResponse:
+        """Answer with the newest reading at once."""
+        return clock_pb2.GetReadingResponse(reading=reading_message(self._publisher.latest(), self._now_boot_ns()))
+
+    def WatchReadings(  # noqa: N802 - named by the API
+        self, request: clock_pb2.WatchReadingsRequest, context: grpc.ServicerContext
+    ) -> Iterator[clock_pb2.WatchReadingsResponse]:
+        """Send the newest reading now, on every change, and at least once a second."""
+        while not self._stopping.is_set():
+            reading = self._publisher.latest()
+            yield clock_pb2.WatchReadingsResponse(reading=reading_message(reading, self._now_boot_ns()))
+            self._publisher.wait_newer(reading.sequence, _LONGEST_QUIET_S)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "clockgated is stopping; connect again")

@@ -1,0 +1,167 @@
+import contextlib
+from pathlib import Path
+
+import pytest
+from clockgated import config
+from clockgated.config import Config
+from clockgated.errors import ConfigError
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[3]
+FILE = "/etc/clockgate/x.toml"
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text.encode(), FILE)
+    return str(caught.value).splitlines()
+
+
+def test_empty_file_means_the_defaults() -> None:
+    assert config.parse(b"", FILE) == Config()
+
+
+def test_shipped_sample_states_exactly_the_defaults() -> None:
+    sample = ROOT / "packaging/etc/clockgated.toml"
+    assert config.load(sample) == Config()
+    keys = {line.split(" = ")[0] for line in sample.read_text().splitlines() if " = " in line and line[0] != "#"}
+    wanted = {name for section in vars(Config()).values() for name in vars(section)}
+    assert keys == wanted
+
+
+def test_values_are_read_with_their_types() -> None:
+    read = config.parse(b"[clock]\nmax_bound_ms = 5\nsync_cycles = 1\n[api]\nsocket = '/tmp/a.sock'\n", FILE)
+    assert read.clock.max_bound_ms == 5.0
+    assert isinstance(read.clock.max_bound_ms, float)
+    assert read.clock.sync_cycles == 1
+    assert read.api.socket == Path("/tmp/a.sock")
+    assert read.clock.reading_ttl_s == Config().clock.reading_ttl_s
+
+
+def test_key_with_the_wrong_unit_is_refused_with_the_right_one() -> None:
+    assert problems("[clock]\nmax_bound_us = 50000\n") == [
+        f"{FILE}: [clock] max_bound_us: unknown key; did you mean max_bound_ms?"
+    ]
+
+
+def test_key_of_another_section_is_named_with_its_section() -> None:
+    assert problems("[clock]\nchronyc = 'x'\n") == [f"{FILE}: [clock] chronyc: unknown key; it belongs to [chrony]"]
+    assert problems("socket = '/x'\n") == [f"{FILE}: socket: outside of any section; wanted below [chrony] or [api]"]
+
+
+def test_unlike_anything_key_lists_the_known_ones() -> None:
+    assert problems("[recorded]\nzzz = 1\n") == [f"{FILE}: [recorded] zzz: unknown key; known: file"]
+
+
+def test_unknown_section_is_refused_with_the_nearest_one() -> None:
+    assert problems("[chorny]\n") == [f"{FILE}: [chorny]: unknown section; did you mean [chrony]?"]
+    assert problems("clock = 3\n") == [f"{FILE}: clock = 3: wanted a section [clock]"]
+
+
+@pytest.mark.parametrize("value", ["true", '"50"', "[50]", "nan", "inf", "-inf", "0", "-1", "1e9", "1979-05-27"])
+def test_a_limit_must_be_a_finite_number_in_range(value: str) -> None:
+    (line,) = problems(f"[clock]\nmax_bound_ms = {value}\n")
+    assert line.startswith(f"{FILE}: [clock] max_bound_ms = ")
+    assert line.endswith("wanted a number from 0.001 to 60000")
+
+
+@pytest.mark.parametrize("value", ["true", "1.0", '"3"', "0"])
+def test_a_count_must_be_a_whole_number(value: str) -> None:
+    assert problems(f"[clock]\nsync_cycles = {value}\n") == [
+        f"{FILE}: [clock] sync_cycles = {value}: wanted a whole number from 1 to 1000"
+    ]
+
+
+@pytest.mark.parametrize("value", ["ptp", "ntp", "auto", ""])
+def test_mode_that_does_not_exist_is_refused_with_those_that_do(value: str) -> None:
+    assert problems(f'[clock]\nmode = "{value}"\n') == [
+        f'{FILE}: [clock] mode = "{value}": wanted "observe", the only value known'
+    ]
+
+
+@pytest.mark.parametrize("value", ["relative.sock", "/tmp/" + "x" * 103, "/tmp/", "", "/a\\u0000b"])
+def test_socket_path_must_be_absolute_and_short_enough(value: str) -> None:
+    (line,) = problems(f'[api]\nsocket = "{value}"\n')
+    assert line.endswith("wanted an absolute path of at most 107 bytes")
+
+
+def test_longest_socket_path_is_accepted() -> None:
+    path = "/tmp/" + "x" * 102
+    assert config.parse(f'[api]\nsocket = "{path}"\n'.encode(), FILE).api.socket == Path(path)
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    lines = problems("[clock]\nmax_bound_us = 1\nsync_cycles = true\n[api]\nmax_streams = 'x'\n[what]\n")
+    assert [line.split(": ")[1].split(" =")[0] for line in lines] == [
+        "[what]", "[clock] max_bound_us", "[clock] sync_cycles", "[api] max_streams"
+    ]  # fmt: skip
+
+
+def test_reading_must_outlive_the_slowest_cycle() -> None:
+    (line,) = problems("[clock]\nreading_ttl_s = 2\n[chrony]\ntimeout_s = 1\n")
+    assert "reading_ttl_s = 2: wanted more than 2" in line
+
+
+def test_recorded_source_needs_its_file() -> None:
+    (line,) = problems("[clock]\nsource = 'recorded'\n")
+    assert line.startswith(f'{FILE}: [recorded] file = "": wanted the path of a recording')
+
+
+def test_two_sockets_need_two_paths() -> None:
+    (line,) = problems("[api]\nsocket = '/a/b'\nadmin_socket = '/a/b'\n")
+    assert "admin_socket" in line
+
+
+def test_malformed_toml_names_the_line() -> None:
+    (line,) = problems("[clock]\nmax_bound_ms 50\n")
+    assert line.startswith(f"{FILE}: not valid TOML: ")
+    assert "line 2" in line
+
+
+def test_bytes_that_are_not_text_name_the_line() -> None:
+    with pytest.raises(ConfigError, match=r"line 2: byte 0xff is not UTF-8"):
+        config.parse(b"[clock]\n# \xff\n", FILE)
+
+
+def test_long_value_is_cut_short_in_the_message() -> None:
+    (line,) = problems("[clock]\nmode = '" + "y" * 5000 + "'\n")
+    assert len(line) < 250
+
+
+def test_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no\.toml: no such file; create it, or leave out --config"):
+        config.load(tmp_path / "no.toml")
+
+
+def test_folder_in_place_of_the_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        config.load(tmp_path)
+
+
+def test_without_a_file_anywhere_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(config, "DEFAULT_FILE", tmp_path / "absent.toml")
+    assert config.load(None) == Config()
+    (tmp_path / "absent.toml").write_text("[api]\nmax_streams = 2\n")
+    assert config.load(None).api.max_streams == 2
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_config_or_a_config_error(data: bytes) -> None:
+    with contextlib.suppress(ConfigError):
+        config.parse(data, FILE)
+
+
+toml_values = st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.text("aé'0", max_size=5).map(repr),
+)
+
+
+@given(st.dictionaries(st.sampled_from([*vars(Config().clock), "bogus"]), toml_values))
+def test_any_values_of_known_keys_give_a_config_or_a_config_error(values: dict[str, object]) -> None:
+    text = "[clock]\n" + "".join(f"{k} = {str(v).lower()}\n" for k, v in values.items())
+    with contextlib.suppress(ConfigError):
+        config.parse(text.encode(), FILE)

@@ -1,0 +1,133 @@
+"""clockgatectl's words: addresses and values in, requests and sentences out. No daemon runs here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from clockgate.v1 import admin_pb2
+from clockgated.ctl import address, drill
+from clockgated.ctl.main import main
+from hypothesis import given
+from hypothesis import strategies as st
+from support.daemon import environment
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "path"),
+    [
+        (None, None, "/run/clockgate/clockgate.sock"),
+        (None, "/v.sock", "/v.sock"),
+        ("/f.sock", "/v.sock", "/f.sock"),
+        ("unix:/f.sock", None, "/f.sock"),
+        ("unix:///f.sock", None, "/f.sock"),
+        (None, "unix:rel.sock", "rel.sock"),
+        ("./rel:1.sock", None, "rel:1.sock"),
+    ],
+)
+def test_address_is_the_flag_then_the_variable_then_the_default(
+    flag: str | None, variable: str | None, path: str
+) -> None:
+    environ = {} if variable is None else {"CLOCKGATE_ADDRESS": variable}
+    assert address.read_address(flag, environ) == Path(path)
+
+
+@pytest.mark.parametrize("text", ["", "unix:", "host:9776", "dns:host"])
+def test_address_that_is_no_path_is_refused(text: str) -> None:
+    with pytest.raises(address.AddressError, match="wanted the path of a socket, or unix:PATH"):
+        address.read_address(text, {})
+
+
+def test_admin_address_does_not_follow_the_variable() -> None:
+    assert address.admin_address(None) == Path("/run/clockgate/admin/admin.sock")
+    assert address.admin_address("unix:/a") == Path("/a")
+
+
+@pytest.mark.parametrize(
+    ("text", "value_ns"),
+    [
+        ("200ms", 200_000_000),
+        ("-200ms", -200_000_000),
+        (f"{drill.MINUS}200ms", -200_000_000),
+        ("+3s", 3_000_000_000),
+        ("1.5us", 1_500),
+        ("1.5µs", 1_500),
+        ("7ns", 7),
+        ("0s", 0),
+    ],
+)
+def test_values_carry_their_unit(text: str, value_ns: int) -> None:
+    assert drill.duration_ns(text) == value_ns
+
+
+@pytest.mark.parametrize("text", ["200", "ms", "", "1e3ms", "nans", "1 ms", "1m", "--1s", "٣s"])
+def test_values_without_a_number_or_a_unit_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="wanted a number with a unit, for instance 200ms"):
+        drill.duration_ns(text)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
+    try:
+        assert isinstance(drill.duration_ns(text), int)
+    except ValueError as error:
+        assert "wanted" in str(error)  # noqa: PT017 - both outcomes are right
+
+
+def test_requests_name_their_fault() -> None:
+    freeze = drill.request("freeze", 0, 5)
+    assert (freeze.WhichOneof("fault"), freeze.duration_ns) == ("freeze_source", 5)
+    assert drill.request("offset", -3, 5).add_offset.offset_ns == -3
+    assert drill.request("step", 9, 0).step_clock.jump_ns == 9
+    assert drill.request("clear", 0, 0) == admin_pb2.DrillRequest(clear=admin_pb2.Clear())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["drill"],
+        ["drill", "offset", "200ms"],
+        ["drill", "offset", "200", "--for", "3s"],
+        ["drill", "freeze", "--for", "3"],
+        ["drill", "melt"],
+        ["status", "--yaml"],
+    ],
+)
+def test_wrong_usage_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "usage: clockgatectl" in capsys.readouterr().err
+
+
+def test_address_that_is_no_path_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--address", "host:1", "status"]) == 2
+    assert 'address "host:1": wanted the path of a socket' in capsys.readouterr().err
+
+
+def test_missing_socket_ends_with_3_and_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--address", str(tmp_path / "no.sock"), "status"]) == 3
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'no.sock'}: no socket there; start clockgated" in said
+
+
+def test_missing_admin_socket_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drill", "--admin-address", str(tmp_path / "no.sock"), "clear"]) == 3
+    assert "no.sock: no socket there" in capsys.readouterr().err
+
+
+def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("clockgatectl 0.")
+
+
+def test_client_imports_nothing_of_the_daemon_but_version_units_and_errors() -> None:
+    code = "import sys, clockgated.ctl.main; print(*sorted(m for m in sys.modules if m.startswith('clockgated')))"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True, timeout=30
+    )
+    imported = {name for name in ran.stdout.split() if not name.startswith("clockgated.ctl")}
+    assert imported == {"clockgated", "clockgated.units", "clockgated.errors"}
