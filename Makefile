@@ -36,7 +36,7 @@ check: $(VENV)/.ready .cache/protovenv/.ready  ## format, lint, types, arrows, f
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
-	.cache/protovenv/bin/python -W ignore protos/generate.py --check
+	PYTHONWARNINGS=ignore .cache/protovenv/bin/python protos/generate.py --check
 	$(BIN)/pytest -q tests/unit
 
 test: $(VENV)/.ready  ## unit and integration tests; the latter need root and network namespaces
@@ -50,7 +50,7 @@ bench: $(VENV)/.ready  ## figures: gate overhead, vote, Gate.Check latency (neve
 	$(BIN)/python bench/run.py
 
 protos: .cache/protovenv/.ready  ## regenerate the committed code beside the .proto files
-	.cache/protovenv/bin/python -W ignore protos/generate.py
+	PYTHONWARNINGS=ignore .cache/protovenv/bin/python protos/generate.py
 
 clean:  ## remove everything that a target made
 	rm -rf .venv .cache build dist runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -83,7 +83,11 @@ class Daemon:
         boot_id = host.boot_id()
         source, policy = open_source(settings, boot_id), state_policy(settings)
         self._boot_id = boot_id
-        self._publisher = Publisher(reading_of(start(source.kind, host.boot_ns()), boot_id, policy))
+        # Nobody watched the clock before this start, so it begins an epoch. Seconds of uptime exceed every earlier one
+        # of this boot: an epoch rises by one at most in a cycle.
+        now_boot_ns = host.boot_ns()
+        track = start(source.kind, now_boot_ns, epoch=max(1, now_boot_ns // units.NS_PER_S))
+        self._publisher = Publisher(reading_of(track, boot_id, policy))
         self._board = DrillBoard()
         self._cycle = Cycle(
             source=source,

@@ -45,7 +45,7 @@ def judge(reading: clock_pb2.Reading, limits: gate_pb2.Limits, now_boot_ns: int)
 
     Half of each limit is this node's share, since two nodes can disagree by the sum of their bounds. A reading past
     its void-after, and the state UNKNOWN, give STEP_VERDICT_UNKNOWN: the asker's own policy decides. A state without
-    a usable bound gives HOLD.
+    a usable bound gives HOLD. So does a state that a newer daemon knows and this version does not.
     """
     if now_boot_ns > reading.void_after_boot_ns:
         late_s = (now_boot_ns - reading.void_after_boot_ns) / _NS_PER_S
@@ -54,14 +54,18 @@ def judge(reading: clock_pb2.Reading, limits: gate_pb2.Limits, now_boot_ns: int)
         return _unknown(clock_pb2.REASON_CODE_NO_USABLE_BOUND, "the state is UNKNOWN")
     bound_ns = relative_bound_at(reading, now_boot_ns)
     if reading.state not in _USABLE or bound_ns is None:
-        name = clock_pb2.ClockState.Name(reading.state).removeprefix("CLOCK_STATE_")
-        detail = f"state {name} has no usable bound"
+        detail = f"state {_state_name(reading.state)} has no usable bound"
         return Judgement(
             gate_pb2.STEP_VERDICT_HOLD,
             gate_pb2.SAVE_VERDICT_SAVE_UNTIMED,
             (clock_pb2.Reason(code=clock_pb2.REASON_CODE_NO_USABLE_BOUND, detail=detail),),
         )
     return _by_limit(bound_ns, limits)
+
+
+def _state_name(state: int) -> str:
+    known = clock_pb2.ClockState.DESCRIPTOR.values_by_number.get(state)
+    return known.name.removeprefix("CLOCK_STATE_") if known else str(state)
 
 
 def _by_limit(bound_ns: int, limits: gate_pb2.Limits) -> Judgement:
