@@ -1,0 +1,295 @@
+"""The verbs that the training loop uses: begin and settle a step's vote, agree on anything else.
+
+Every rank calls the same verbs in the same order. A rank acts only on what all ranks got from the same vote; what it
+sees alone (its clock, a signal, its parent's death) becomes part of its next row or ends it.
+"""
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import FrameType
+
+from clockgate.v1 import clock_pb2
+
+from clockgate_trainer.errors import PeerLostError
+from clockgate_trainer.gate.ballot import Ballot, Vote
+from clockgate_trainer.gate.clocks import boot_ns, mono_ns, wall_ns
+from clockgate_trainer.gate.decide import decide
+from clockgate_trainer.gate.model import (
+    ABSENT,
+    PROTOCOL_VERSION,
+    Decision,
+    Flags,
+    Kind,
+    Limits,
+    Row,
+    StepVerdict,
+)
+from clockgate_trainer.gate.policy import NS_PER_S, OnUnknown
+from clockgate_trainer.gate.sidecar import ClockSide
+
+# How long the check at launch waits for a daemon's first answer before it votes without one.
+_FIRST_ANSWER_S = 2.0
+_AGENT_VARIABLE = "TORCHELASTIC_RUN_ID"
+# SIGUSR2 does what SIGTERM does, for schedulers that can announce an end by a user signal only.
+_SIGNALS = {
+    signal.SIGUSR1: Flags.SAVE_AND_GO_ON,
+    signal.SIGUSR2: Flags.SAVE_AND_EXIT,
+    signal.SIGTERM: Flags.SAVE_AND_EXIT,
+}
+
+OnEvent = Callable[[str, Mapping[str, object]], None]
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """What the operator chose; equal on all ranks.
+
+    `vote_timeout_s` bounds the wait for other ranks in one vote; the first step's vote gets `first_step_extra_s` more
+    (compilation). `hold_timeout_s` bounds one HOLD, by rank 0's monotonic clock.
+    """
+
+    limits: Limits
+    on_unknown: OnUnknown
+    vote_timeout_s: float = 120.0
+    first_step_extra_s: float = 0.0
+    hold_timeout_s: float = 300.0
+    poll_interval_s: float = 0.1
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A step's vote that was begun and is not settled; `row` is what this rank sent."""
+
+    row: Row
+    ballot: Ballot
+
+
+class ClockGate:
+    """One rank's gate. Not for use from several threads.
+
+    `on_event("gate", fields)` is called for every decision that is handed out, `on_event("hold", fields)` when a wait
+    begins and whenever its cause changes. The verbs raise PeerLostError and DesyncError; after either the rank can
+    only leave (see `gate.exit`).
+    """
+
+    def __init__(self, vote: Vote, sidecar: ClockSide, settings: GateSettings, on_event: OnEvent) -> None:
+        self._vote = vote
+        self._sidecar = sidecar
+        self._settings = settings
+        self._on_event = on_event
+        self._pending: _Pending | None = None
+        self._first_step = True
+        self._requests: deque[Flags] = deque()
+        self._leaving = False
+        self._signals_installed = False
+        self._detail = ""
+        # A rank alone on a terminal may outlive the shell that started it; a rank of a job may not outlive its agent.
+        watched = vote.world_size > 1 or _AGENT_VARIABLE in os.environ
+        self._parent = os.getppid() if watched else None
+
+    def launch_check(self) -> Decision:
+        """Vote before anything expensive is loaded; waits out a HOLD. PROCEED, WARN, or STOP when the wait is over."""
+        self._sidecar.ask(0)
+        self._sidecar.await_answer(_FIRST_ANSWER_S)
+        self._demand_idle("launch_check")
+        self._pending = self._send(self._row(Kind.STEP, 0, flags=self._take_flags()))
+        return self._settle(extra_s=0.0)
+
+    def begin(self, step: int, *, batch: int, cursor_digest: int, last_step_ns: int) -> None:
+        """Start the vote on `step`; returns at once. Called just before the forward of the last micro-batch.
+
+        `batch` is micro-batch size << 32 | accumulation steps, `last_step_ns` the monotonic duration of the step
+        before (ABSENT on the first).
+        """
+        self._demand_idle("begin")
+        row = self._row(Kind.STEP, step, flags=self._take_flags())
+        row = replace(row, batch=batch, cursor_digest=cursor_digest, step_duration_ns=last_step_ns)
+        self._pending = self._send(row)
+        self._sidecar.ask(step + 1)
+
+    def settle(self) -> Decision:
+        """Await the vote that `begin` started, before the first gradient leaves; waits out a HOLD.
+
+        Returns PROCEED, WARN or STOP, never HOLD. Flags of the decision are those of the vote and of every poll
+        during a HOLD.
+        """
+        extra_s = self._settings.first_step_extra_s if self._first_step else 0.0
+        decision = self._settle(extra_s=extra_s)
+        self._first_step = False
+        return decision
+
+    def agree(
+        self, kind: Kind, step: int, *, content_digest: int = ABSENT, flags: Flags = Flags.NONE, extra_s: float = 0.0
+    ) -> Decision:
+        """Vote on SAVE, COMMIT, EVAL or EXIT and wait for the result, `extra_s` longer than --vote_timeout.
+
+        HOLD is not waited out here: only a step waits for a clock. After a vote on EXIT, SIGTERM is ignored: the
+        first rank that ends makes the agent send it to the others.
+        """
+        self._demand_idle("agree")
+        row = self._row(kind, step, flags=flags | self._lasting_flags())
+        pending = self._send(replace(row, content_digest=content_digest))
+        decision, wait_ns = self._collect(pending, extra_s)
+        if kind is Kind.EXIT and self._signals_installed:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._report("gate", decision, pending.ballot, wait_ns=wait_ns)
+        return decision
+
+    def request(self, flag: Flags) -> None:
+        """Put `flag` into the next step's row. Safe in a signal handler. SAVE_AND_EXIT stays in every later row."""
+        self._requests.append(flag)
+
+    def install_signals(self) -> None:
+        """SIGUSR1: save and go on; SIGTERM and SIGUSR2: save and exit. Main thread only.
+
+        The launcher starts ranks with the user signals blocked, so that none is lost or kills before this call: they
+        are unblocked here.
+        """
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+        self._signals_installed = True
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    def close(self) -> None:
+        """Let go of the daemon and of the other ranks. May be called twice."""
+        self._sidecar.close()
+        self._vote.close()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.request(_SIGNALS[signal.Signals(number)])
+
+    def _settle(self, *, extra_s: float) -> Decision:
+        if self._pending is None:
+            raise RuntimeError("settle without begin: call begin just before the last forward of the step")
+        pending, self._pending = self._pending, None
+        decision, wait_ns = self._collect(pending, extra_s)
+        if decision.step_verdict is not StepVerdict.HOLD:
+            self._report("gate", decision, pending.ballot, wait_ns=wait_ns)
+            return decision
+        return self._hold(pending, decision, wait_ns)
+
+    def _hold(self, pending: _Pending, decision: Decision, wait_ns: int) -> Decision:
+        """Poll-vote until the cluster no longer holds; rank 0 counts the budget and tells the others."""
+        held_since_mono_ns = mono_ns()
+        budget_ns = int(self._settings.hold_timeout_s * NS_PER_S)
+        flags, polls = decision.flags, 0
+        told: tuple[object, ...] = ()
+        while decision.step_verdict is StepVerdict.HOLD:
+            if told != (decision.reasons, decision.blamed_ranks):
+                told = (decision.reasons, decision.blamed_ranks)
+                self._report("hold", decision, pending.ballot, held_ns=mono_ns() - held_since_mono_ns, polls=polls)
+            self._sidecar.ask(decision.step)
+            time.sleep(self._settings.poll_interval_s)
+            spent = self._vote.rank == 0 and mono_ns() - held_since_mono_ns > budget_ns
+            row = self._row(
+                Kind.HOLD_POLL, decision.step, flags=self._take_flags() | (Flags.BUDGET_SPENT if spent else Flags.NONE)
+            )
+            sent = pending.row
+            row = replace(
+                row, batch=sent.batch, cursor_digest=sent.cursor_digest, step_duration_ns=sent.step_duration_ns
+            )
+            pending = self._send(row)
+            decision, _ = self._collect(pending, 0.0)
+            flags |= decision.flags
+            polls += 1
+        decision = replace(decision, kind=Kind.STEP, flags=flags)
+        held_ns = mono_ns() - held_since_mono_ns
+        self._report("gate", decision, pending.ballot, wait_ns=wait_ns, held_ns=held_ns, polls=polls)
+        return decision
+
+    def _send(self, row: Row) -> _Pending:
+        self._check_parent()
+        return _Pending(row, self._vote.start(row))
+
+    def _collect(self, pending: _Pending, extra_s: float) -> tuple[Decision, int]:
+        """The decision of a vote, and how long this rank waited for it, ns."""
+        asked_mono_ns = mono_ns()
+        limit_ns = int((self._settings.vote_timeout_s + extra_s) * NS_PER_S)
+        rows = pending.ballot.collect(asked_mono_ns + limit_ns, self._check_parent)
+        return decide(rows, self._settings.limits), mono_ns() - asked_mono_ns
+
+    def _row(self, kind: Kind, step: int, *, flags: Flags) -> Row:
+        local = self._sidecar.verdict(boot_ns(), self._settings.on_unknown)
+        self._detail = local.detail
+        return Row(
+            version=PROTOCOL_VERSION,
+            kind=kind,
+            step=step,
+            step_verdict=local.step,
+            save_verdict=local.save,
+            reasons=local.reasons,
+            relative_bound_ns=_wire(local.relative_bound_ns),
+            utc_bound_ns=_wire(local.utc_bound_ns),
+            reference_hash=_wire(local.reference_hash),
+            epoch=_wire(local.epoch),
+            sent_wall_ns=wall_ns(),
+            step_duration_ns=ABSENT,
+            flags=flags,
+            batch=ABSENT,
+            cursor_digest=ABSENT,
+            content_digest=ABSENT,
+        )
+
+    def _take_flags(self) -> Flags:
+        """Flags for a row that the loop acts on. One at a time: a handler may append meanwhile."""
+        flags = Flags.NONE
+        while self._requests:
+            flags |= self._requests.popleft()
+        self._leaving = self._leaving or bool(flags & Flags.SAVE_AND_EXIT)
+        return flags | self._lasting_flags()
+
+    def _lasting_flags(self) -> Flags:
+        return Flags.SAVE_AND_EXIT if self._leaving else Flags.NONE
+
+    def _demand_idle(self, verb: str) -> None:
+        if self._pending is not None:
+            raise RuntimeError(f"{verb} during the vote on step {self._pending.row.step}: settle it first")
+
+    def _check_parent(self) -> None:
+        if self._parent is not None and os.getppid() != self._parent:
+            raise PeerLostError(
+                f"rank {self._vote.rank}: the process that started it ({self._parent}) is gone; start the job again"
+            )
+
+    def _report(
+        self, name: str, decision: Decision, ballot: Ballot, *, wait_ns: int = 0, held_ns: int = 0, polls: int = 0
+    ) -> None:
+        received_mono_ns = ballot.received_mono_ns
+        vote_ns = None if received_mono_ns is None else received_mono_ns - ballot.started_mono_ns
+        self._on_event(
+            name,
+            {
+                "step": decision.step,
+                "kind": decision.kind.name,
+                "step_verdict": decision.step_verdict.name,
+                "save_verdict": decision.save_verdict.name,
+                "cluster_bound_ns": decision.cluster_bound_ns,
+                "bound_basis": decision.bound_basis,
+                "vote_ns": vote_ns,
+                "wait_ns": wait_ns,
+                "held_ns": held_ns,
+                "polls": polls,
+                "reasons": reason_names(decision.reasons),
+                "blamed_ranks": list(decision.blamed_ranks),
+                "flags": [flag.name for flag in decision.flags],
+                "detail": self._detail,
+            },
+        )
+
+
+def reason_names(reasons: int) -> list[str]:
+    """Names of a set of ReasonCode bits without their prefix; bits unknown to this version as `REASON_<n>`."""
+    names = {value.number: value.name for value in clock_pb2.ReasonCode.DESCRIPTOR.values}
+    return [
+        names.get(code, f"REASON_{code}").removeprefix("REASON_CODE_")
+        for code in range(1, reasons.bit_length())
+        if reasons >> code & 1
+    ]
+
+
+def _wire(value: int | None) -> int:
+    return ABSENT if value is None else value
