@@ -59,8 +59,12 @@ def chrony_pair(folder: Path) -> Iterator[tuple[Path, Path] | None]:
     rights = [] if os.geteuid() == 0 else ["-U"]
     user = pwd.getpwuid(os.geteuid()).pw_name
     with (
-        child([str(chronyd), "-d", "-x", *rights, "-u", user, "-f", str(_config(folder / "s", server))], folder / "s.log"),
-        child([str(chronyd), "-d", "-x", *rights, "-u", user, "-f", str(_config(folder / "c", client))], folder / "c.log"),
+        child(
+            [str(chronyd), "-d", "-x", *rights, "-u", user, "-f", str(_config(folder / "s", server))], folder / "s.log"
+        ),
+        child(
+            [str(chronyd), "-d", "-x", *rights, "-u", user, "-f", str(_config(folder / "c", client))], folder / "c.log"
+        ),
     ):
         yield folder / "c" / "chronyd.sock", chronyc
 
