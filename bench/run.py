@@ -36,7 +36,7 @@ def main() -> int:
             check = latency.measure(sock)
             print(f"Gate.Check over the unix socket: p50 {check['p50_ms']:.3f} ms, p99 {check['p99_ms']:.3f} ms")
             step = gated_step(sock)
-        low, high = step["ratio_quartiles"]
+        low, high = step["ratio_first_quartile"], step["ratio_third_quartile"]
         print(
             f"step gated / ungated: {step['gated_over_ungated']:.4f} (quartiles {low:.4f} to {high:.4f}, "
             f"{step['pairs']} interleaved pairs of windows, ungated step {step['ungated_step_ms']:.1f} ms, 2 ranks)"
@@ -45,7 +45,7 @@ def main() -> int:
     return 0
 
 
-def gated_step(sock: Path) -> dict[str, float | list[float]]:
+def gated_step(sock: Path) -> dict[str, float]:
     """Run the two ranks and return rank 0's figures."""
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
@@ -53,7 +53,7 @@ def gated_step(sock: Path) -> dict[str, float | list[float]]:
     ]  # fmt: skip
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
-    figures: dict[str, float | list[float]] = json.loads(done.stdout.splitlines()[-1])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 

@@ -29,7 +29,8 @@ def generate(out: Path) -> None:
             *protoc,
             f"--plugin=protoc-gen-mypy={plugin_folder / 'protoc-gen-mypy'}",
             f"--plugin=protoc-gen-mypy_grpc={plugin_folder / 'protoc-gen-mypy_grpc'}",
-            f"--python_out={out}", f"--grpc_python_out={out}", f"--mypy_out=quiet:{out}", f"--mypy_grpc_out=quiet:{out}",
+            f"--python_out={out}", f"--grpc_python_out={out}",
+            f"--mypy_out=quiet:{out}", f"--mypy_grpc_out=quiet:{out}",
             # With comments: server reflection hands these to people who ask `describe`.
             "--include_source_info", f"--descriptor_set_out={out / 'clockgate/v1/descriptors.binpb'}",
             *OWN,

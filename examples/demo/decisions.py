@@ -39,7 +39,7 @@ def held_s(path: Path) -> float:
 
 def table(path: Path) -> str:
     """Every decision of the gate as text, one line each, in the order in which they were made."""
-    rows = [_HEADER]
+    rows: list[tuple[str, ...]] = [_HEADER]
     for event in _events(path):
         if event["event"] == "gate":
             rows.append(_row(event))
