@@ -40,6 +40,7 @@ def make_model(folder: Path, seed: int) -> None:
         eos_token_id=tokenizer.eos_token_id,
     )
     torch.manual_seed(seed)
+    logging.disable_progress_bar()
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -81,7 +82,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help=".jsonl file for the pairs")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default: 0)")
     options = parser.parse_args(argv)
-    logging.disable_progress_bar()
     make_model(options.model, options.seed)
     count = make_dialogues(options.data)
     print(f"{options.model}: Llama of {LAYERS} layers, hidden {HIDDEN}; {options.data}: {count} pairs")

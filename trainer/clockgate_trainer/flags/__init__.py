@@ -1,0 +1,1 @@
+"""Flags of the trainer: one table, one parser, one frozen value. Refuses what it does not know."""

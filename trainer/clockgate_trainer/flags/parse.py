@@ -1,0 +1,150 @@
+"""From the command line to `Settings`. Pure: reads argv, touches nothing.
+
+Accepts `--flag value`, `--flag=value`, a bare switch for true, and `--no_flag` for a switch that is on by default; the
+last of several wins, as with argparse. Never matches a prefix, never drops what it does not know.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clockgate_trainer.errors import UsageError
+from clockgate_trainer.flags.flag import Flag, Type, Unsupported
+from clockgate_trainer.flags.table import FLAGS, UNSUPPORTED, Settings
+
+_TRUE = ("true", "yes", "t", "y", "on", "1")
+_FALSE = ("false", "no", "f", "n", "off", "0")
+_SEE_HELP = "clockgate-train --help lists all flags"
+
+
+def parse(argv: Sequence[str]) -> Settings:
+    """Settings of this command line. Raises UsageError that names the flag, the value seen and the value wanted."""
+    given: dict[str, Any] = {}
+    words = list(argv)
+    while words:
+        name, value = _take(words)
+        flag = _BY_NAME.get(name)
+        if flag is not None:
+            given[flag.name] = _read(flag, value)
+        elif name in _UNSUPPORTED:
+            _refuse_unless_inert(_UNSUPPORTED[name], value)
+        else:
+            _reject(name)
+    _check_together(given)
+    return Settings(**given)
+
+
+def notices(settings: Settings) -> tuple[str, ...]:
+    """What a person should know about these settings before they run, one sentence each."""
+    found = []
+    if settings.lr_scheduler_type == "constant" and settings.warmup_steps:
+        found.append(
+            "--lr_scheduler_type constant has no warm-up: --warmup_steps has no effect; use constant_with_warmup"
+        )
+    if settings.dataset_format is None:
+        found.append("--dataset_format is not given: rows are read as input-output (columns input, output)")
+    return tuple(found)
+
+
+def _names(flag: Flag) -> dict[str, Flag]:
+    return dict.fromkeys((flag.name, *flag.aliases), flag)
+
+
+_BY_NAME: Mapping[str, Flag] = {name: flag for each in FLAGS for name, flag in _names(each).items()}
+_UNSUPPORTED: Mapping[str, Unsupported] = {row.name: row for row in UNSUPPORTED}
+_ON_BY_DEFAULT = {f"no_{flag.name}": flag.name for flag in FLAGS if flag.default is True}
+
+
+def _take(words: list[str]) -> tuple[str, str | None]:
+    """Take one flag and its value, if it has one, off the front of `words`."""
+    word = words.pop(0)
+    if not word.startswith("--") or word == "--":
+        raise UsageError(f"unexpected argument {word!r}: wanted --flag value. {_SEE_HELP}")
+    name, equals, value = word[2:].partition("=")
+    if name in _ON_BY_DEFAULT and not equals:
+        return _ON_BY_DEFAULT[name], "false"
+    if equals:
+        return name, value
+    if words and not words[0].startswith("--"):
+        return name, words.pop(0)
+    return name, None
+
+
+def _read(flag: Flag, text: str | None) -> Any:
+    if text is None:
+        text = flag.bare
+    if text is None:
+        raise UsageError(f"--{flag.name} has no value: wanted {_wanted(flag)}")
+    if flag.choices:
+        text = text.lower()
+        if text not in flag.choices:
+            raise UsageError(f"--{flag.name} is {text!r}: wanted {_wanted(flag)}")
+    value = _convert(flag.name, flag.type, text, _wanted(flag))
+    if isinstance(value, int | float) and not _inside(flag, value):
+        raise UsageError(f"--{flag.name} is {text!r}: wanted {_wanted(flag)}")
+    return value
+
+
+def _convert(name: str, kind: Type, text: str, wanted: str) -> Any:
+    problem = f"--{name} is {text!r}: wanted {wanted}"
+    if kind is Type.BOOL:
+        if text.lower() not in _TRUE + _FALSE:
+            raise UsageError(problem)
+        return text.lower() in _TRUE
+    if kind in (Type.INT, Type.FLOAT):
+        try:
+            number = int(text) if kind is Type.INT else float(text)
+        except ValueError:
+            raise UsageError(problem) from None
+        if not math.isfinite(number):
+            raise UsageError(problem)
+        return number
+    if not text:
+        raise UsageError(f"--{name} is empty: wanted {wanted}")
+    return Path(text) if kind is Type.PATH else text
+
+
+def _inside(flag: Flag, value: float) -> bool:
+    return (flag.low is None or value >= flag.low) and (flag.high is None or value <= flag.high)
+
+
+def _wanted(flag: Flag) -> str:
+    if flag.choices:
+        return "one of " + ", ".join(flag.choices)
+    if flag.low is not None and flag.high is not None:
+        return f"{flag.type.value} from {flag.low:g} to {flag.high:g}"
+    if flag.low is not None:
+        return f"{flag.type.value}, {flag.low:g} or more"
+    return flag.type.value
+
+
+def _refuse_unless_inert(row: Unsupported, text: str | None) -> None:
+    if text is None and row.type is not Type.BOOL:
+        raise UsageError(f"--{row.name} has no value: wanted {row.type.value}")
+    value = _convert(row.name, row.type, "true" if text is None else text, row.type.value)
+    if row.inert is None or value in row.inert:
+        return
+    hint = f": {row.instead}" if row.instead else ""
+    raise UsageError(f"--{row.name} {value} is not supported yet{hint}. Leave it out")
+
+
+def _reject(name: str) -> None:
+    near = difflib.get_close_matches(name, [*_BY_NAME, *_UNSUPPORTED], n=1, cutoff=0.6)
+    hint = f"did you mean --{near[0]}? " if near else ""
+    raise UsageError(f"unknown flag --{name}: {hint}{_SEE_HELP}")
+
+
+def _check_together(given: Mapping[str, Any]) -> None:
+    """Refuse flags that contradict each other."""
+    settings = Settings(**given)
+    if settings.warn_delay_ms > settings.max_sync_delay:
+        raise UsageError(
+            f"--warn_sync_delay is {settings.warn_delay_ms:g} ms: wanted at most --max_sync_delay, "
+            f"{settings.max_sync_delay:g} ms"
+        )
+    if settings.num_train_epochs is not None and given.get("max_steps", -1) > 0:
+        raise UsageError("--max_steps and --num_train_epochs are both given: wanted one of them")
+    if settings.max_steps <= 0 and settings.num_train_epochs is None:
+        raise UsageError(f"--max_steps is {settings.max_steps}: wanted 1 or more, or --num_train_epochs")

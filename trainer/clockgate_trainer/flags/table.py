@@ -1,0 +1,196 @@
+"""Every flag of the training command, once: name, type, default, limits, help and group.
+
+Names and defaults are those of qlora.py where it has the flag. A flag in `Settings` is honoured; one in `UNSUPPORTED`
+is known from qlora.py's scripts and refused when it would change the run; anything else is unknown.
+"""
+
+# ruff: noqa: RUF009 (declare() makes a dataclass field)
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import get_type_hints
+
+from clockgate_trainer.flags.flag import Flag, Type, Unsupported, declare, flag_of
+
+GROUPS = ("model", "data", "adapter", "training", "run", "checkpoints", "clock gate")
+WARN_SHARE = 0.1
+
+_MODEL, _DATA, _ADAPTER, _TRAINING, _RUN, _CHECKPOINTS, _GATE = GROUPS
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The flags of one run, all valid by themselves and together. Made by `flags.parse.parse`."""
+
+    model_name_or_path: str = declare("EleutherAI/pythia-12b", _MODEL, "base model: a folder or a hub id")
+    trust_remote_code: bool = declare(False, _MODEL, "run model code that comes with the model")
+    use_auth_token: bool = declare(False, _MODEL, "send the stored hub token", aliases=("use_auth",))
+    cache_dir: Path | None = declare(None, _MODEL, "folder of the hub cache", unset="the library's own")
+    bits: int = declare(4, _MODEL, "bits per weight of the base model", choices=("4", "8", "16", "32"))
+    quant_type: str = declare("nf4", _MODEL, "4-bit data type", choices=("nf4", "fp4"))
+    double_quant: bool = declare(True, _MODEL, "quantise the quantisation constants too")
+    bf16: bool = declare(False, _MODEL, "compute in bfloat16 (else in float32)")
+    gradient_checkpointing: bool = declare(True, _MODEL, "recompute activations in the backward pass to save memory")
+
+    dataset: str = declare("alpaca", _DATA, "training data: a local .jsonl file")
+    dataset_format: str | None = declare(
+        None,
+        _DATA,
+        "columns: alpaca = instruction, input, output; input-output = input, output",
+        choices=("alpaca", "alpaca-clean", "input-output"),
+        unset="input-output",
+    )
+    max_train_samples: int | None = declare(None, _DATA, "use the first N rows only", low=1, unset="all rows")
+    source_max_len: int = declare(1024, _DATA, "prompts are cut to N tokens, the begin mark included", low=1)
+    target_max_len: int = declare(256, _DATA, "answers are cut to N tokens, the end mark included", low=1)
+    train_on_source: bool = declare(False, _DATA, "learn the prompt as well as the answer")
+    data_seed: int | None = declare(None, _DATA, "seed of the row order", low=0, unset="--seed")
+
+    lora_r: int = declare(64, _ADAPTER, "rank of the adapter", low=1)
+    lora_alpha: float = declare(16.0, _ADAPTER, "scale of the adapter: alpha / r", low=0)
+    lora_dropout: float = declare(0.0, _ADAPTER, "dropout before the adapter", low=0, high=0.999)
+    lora_modules: str = declare("all", _ADAPTER, "'all' linear layers but the head, or names separated by commas")
+
+    max_steps: int = declare(10000, _TRAINING, "optimizer steps; -1: as many as --num_train_epochs takes", low=-1)
+    num_train_epochs: float | None = declare(
+        None, _TRAINING, "passes over the data, instead of --max_steps", low=0.001, unset="--max_steps decides"
+    )
+    per_device_train_batch_size: int = declare(1, _TRAINING, "rows per rank in one micro-batch", low=1)
+    gradient_accumulation_steps: int = declare(16, _TRAINING, "micro-batches per optimizer step", low=1)
+    learning_rate: float = declare(2e-4, _TRAINING, "peak learning rate", low=0)
+    lr_scheduler_type: str = declare(
+        "constant",
+        _TRAINING,
+        "shape of the learning rate; constant has no warm-up, whatever the warm-up flags say",
+        choices=("constant", "constant_with_warmup", "linear", "cosine"),
+    )
+    warmup_ratio: float = declare(0.03, _TRAINING, "share of all steps spent warming up", low=0, high=1)
+    warmup_steps: int = declare(0, _TRAINING, "steps spent warming up; above 0 it wins over --warmup_ratio", low=0)
+    optim: str = declare(
+        "paged_adamw_32bit",
+        _TRAINING,
+        "optimizer; on CPU the paged ones do not page",
+        choices=("paged_adamw_32bit", "paged_adamw_8bit", "adamw_8bit", "adamw_torch"),
+    )
+    weight_decay: float = declare(0.0, _TRAINING, "decoupled weight decay", low=0)
+    adam_beta1: float = declare(0.9, _TRAINING, "decay of the first moment", low=0, high=0.999999)
+    adam_beta2: float = declare(0.999, _TRAINING, "decay of the second moment", low=0, high=0.999999)
+    adam_epsilon: float = declare(1e-8, _TRAINING, "added to the denominator", low=0)
+    max_grad_norm: float = declare(0.3, _TRAINING, "gradient norm is clipped to this; 0: never", low=0)
+
+    output_dir: Path = declare(Path("./output"), _RUN, "run folder")
+    device: str = declare("auto", _RUN, "where to train; auto: CUDA when there is one", choices=("auto", "cpu", "cuda"))
+    seed: int = declare(42, _RUN, "seed of adapter and dropout", low=0)
+    deterministic: bool = declare(False, _RUN, "only deterministic kernels: resume is bit-identical on CUDA too")
+    logging_steps: int = declare(10, _RUN, "steps between two progress lines", low=1)
+    ddp_timeout: float = declare(180.0, _RUN, "seconds until a silent rank in a gradient exchange is given up", low=1)
+    job_name: str | None = declare(None, _RUN, "name of the job in the daemon's log", unset="the run folder's name")
+
+    save_strategy: str = declare(
+        "steps", _CHECKPOINTS, "no: save only at the last step and when stopped", choices=("steps", "no")
+    )
+    save_steps: int = declare(250, _CHECKPOINTS, "steps between two checkpoints", low=1)
+    save_total_limit: int = declare(40, _CHECKPOINTS, "checkpoints kept, newest by step; 0: all", low=0)
+    resume_from_checkpoint: str = declare(
+        "auto", _CHECKPOINTS, "auto: the newest verified one in the run folder, if any; PATH; none", bare="auto"
+    )
+
+    time_sync_check: str = declare(
+        "auto",
+        _GATE,
+        "ask the node's clock daemon at every step; auto: only if it answers at launch",
+        choices=("true", "false", "auto"),
+        bare="true",
+    )
+    clock_daemon: str | None = declare(
+        None, _GATE, "address of the daemon", unset="$CLOCKGATE_ADDRESS, then /run/clockgate/clockgate.sock"
+    )
+    max_sync_delay: float = declare(50.0, _GATE, "milliseconds between two clocks above which all ranks wait", low=1e-6)
+    warn_sync_delay: float | None = declare(
+        None, _GATE, "milliseconds between two clocks above which to warn", low=1e-6, unset="a tenth of the above"
+    )
+    on_unknown: str | None = declare(
+        None,
+        _GATE,
+        "what to do when a node cannot tell its clock's bound",
+        choices=("warn", "hold", "stop"),
+        unset="hold under --time_sync_check true, else warn",
+    )
+    hold_timeout: float = declare(300.0, _GATE, "seconds of waiting after which the run is saved and stopped", low=0)
+    vote_timeout: float = declare(120.0, _GATE, "seconds until a rank that does not vote is given up", low=1)
+
+    @property
+    def order_seed(self) -> int:
+        """Seed of the row order."""
+        return self.seed if self.data_seed is None else self.data_seed
+
+    @property
+    def warn_delay_ms(self) -> float:
+        """Pairwise bound, ms, above which ranks warn."""
+        return self.max_sync_delay * WARN_SHARE if self.warn_sync_delay is None else self.warn_sync_delay
+
+    @property
+    def unknown_policy(self) -> str:
+        """What an unknown bound means: warn, hold or stop."""
+        return self.on_unknown or ("hold" if self.time_sync_check == "true" else "warn")
+
+    @property
+    def job(self) -> str:
+        """Name of the job."""
+        return self.job_name or self.output_dir.resolve().name
+
+
+def _flags() -> tuple[Flag, ...]:
+    hints = get_type_hints(Settings)
+    return tuple(flag_of(declared, hints[declared.name]) for declared in fields(Settings))
+
+
+FLAGS = _flags()
+
+_EVAL = "evaluate after the run with another tool"
+UNSUPPORTED = (
+    Unsupported("full_finetune", Type.BOOL, (False,), "only adapters are trained"),
+    Unsupported("adam8bit", Type.BOOL, (False,), "qlora.py never read it; use --optim adamw_8bit"),
+    Unsupported("fp16", Type.BOOL, (False,), "use --bf16: as small and without overflow"),
+    Unsupported("max_memory_MB", Type.INT, (80000,), "every rank holds one full copy of the model"),
+    Unsupported("max_memory", Type.TEXT, (), "every rank holds one full copy of the model"),
+    Unsupported("device_map", Type.TEXT, (), "every rank holds one full copy of the model on its own device"),
+    Unsupported("group_by_length", Type.BOOL, (False,), "rows are shuffled evenly"),
+    Unsupported("remove_unused_columns", Type.BOOL, (False,)),
+    Unsupported("report_to", Type.TEXT, ("none",), "read metrics.jsonl in the run folder"),
+    Unsupported("do_train", Type.BOOL, (True,), "training is all that this command does"),
+    Unsupported("do_eval", Type.BOOL, (False,), _EVAL),
+    Unsupported("do_predict", Type.BOOL, (False,), _EVAL),
+    Unsupported("predict_with_generate", Type.BOOL, (False,), _EVAL),
+    Unsupported("do_mmlu_eval", Type.BOOL, (False,), _EVAL),
+    Unsupported("evaluation_strategy", Type.TEXT, ("no",), _EVAL),
+    Unsupported("eval_strategy", Type.TEXT, ("no",), _EVAL),
+    Unsupported("load_best_model_at_end", Type.BOOL, (False,), _EVAL),
+    Unsupported("ddp_find_unused_parameters", Type.BOOL, (False,), "with adapters only false works"),
+    Unsupported("logging_strategy", Type.TEXT, ("steps",), "use --logging_steps"),
+    Unsupported("torch_compile", Type.BOOL, (False,)),
+    Unsupported("dataloader_num_workers", Type.INT, None),
+    Unsupported("eval_dataset_size", Type.INT, None),
+    Unsupported("eval_steps", Type.INT, None),
+    Unsupported("max_eval_samples", Type.INT, None),
+    Unsupported("per_device_eval_batch_size", Type.INT, None),
+    Unsupported("mmlu_split", Type.TEXT, None),
+    Unsupported("mmlu_dataset", Type.TEXT, None),
+    Unsupported("max_mmlu_samples", Type.INT, None),
+    Unsupported("mmlu_source_max_len", Type.INT, None),
+    Unsupported("max_new_tokens", Type.INT, None),
+    Unsupported("min_new_tokens", Type.INT, None),
+    Unsupported("do_sample", Type.BOOL, None),
+    Unsupported("num_beams", Type.INT, None),
+    Unsupported("num_beam_groups", Type.INT, None),
+    Unsupported("penalty_alpha", Type.FLOAT, None),
+    Unsupported("use_cache", Type.BOOL, None),
+    Unsupported("temperature", Type.FLOAT, None),
+    Unsupported("top_k", Type.INT, None),
+    Unsupported("top_p", Type.FLOAT, None),
+    Unsupported("typical_p", Type.FLOAT, None),
+    Unsupported("diversity_penalty", Type.FLOAT, None),
+    Unsupported("repetition_penalty", Type.FLOAT, None),
+    Unsupported("length_penalty", Type.FLOAT, None),
+    Unsupported("no_repeat_ngram_size", Type.INT, None),
+)

@@ -1,0 +1,14 @@
+"""The arguments that every from_pretrained call of a run shares."""
+
+from typing import Any
+
+from clockgate_trainer.flags.table import Settings
+
+
+def hub_arguments(settings: Settings) -> dict[str, Any]:
+    """Where to look for files and what may be run from them."""
+    return {
+        "cache_dir": settings.cache_dir,
+        "trust_remote_code": settings.trust_remote_code,
+        "token": settings.use_auth_token or None,
+    }

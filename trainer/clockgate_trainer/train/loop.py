@@ -1,0 +1,172 @@
+"""The training loop, readable top to bottom.
+
+The gate is asked just before the last forward of a step and answers before the first gradient leaves this rank. Every
+turn taken here follows from what all ranks got from the same vote, so all ranks take it together.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from clockgate_trainer.data.collate import Batch, collate
+from clockgate_trainer.data.order import Split, StepRows, cursor_digest, rows_for
+from clockgate_trainer.data.tokens import TokenData
+from clockgate_trainer.errors import ExitCode
+from clockgate_trainer.gate.clocks import mono_ns
+from clockgate_trainer.gate.gate import ClockGate, reason_names
+from clockgate_trainer.gate.model import ABSENT, Decision, Flags, Kind, SaveVerdict, StepVerdict
+from clockgate_trainer.outcome import Outcome
+from clockgate_trainer.train import rng
+from clockgate_trainer.train.network import Network
+from clockgate_trainer.train.progress import StepReport
+from clockgate_trainer.train.report import Reporter
+from clockgate_trainer.train.saving import Position, Saver
+
+
+@dataclass(frozen=True)
+class Run:
+    """What stays the same from the first step to the last, on one rank.
+
+    `save_every` is None when only the last step is saved. `order_seed` is the seed of the row order.
+    """
+
+    rank: int
+    total_steps: int
+    save_every: int | None
+    max_grad_norm: float
+    order_seed: int
+    data: TokenData
+    pad_id: int
+    split: Split
+    network: Network
+    optimizer: torch.optim.Optimizer
+    scheduler: torch.optim.lr_scheduler.LRScheduler
+    gate: ClockGate
+    saver: Saver
+    reporter: Reporter
+
+
+def train(run: Run, position: Position) -> Outcome:
+    """Train from `position` to the last step and save there, or stop where the gate says so and save there.
+
+    Raises PeerLostError and DesyncError.
+    """
+    last_step_ns = ABSENT
+    save_due = False
+    while position.step < run.total_steps:
+        started_ns = mono_ns()
+        step = position.step + 1
+        rows = rows_for(position.cursor, seed=run.order_seed, rows=len(run.data.rows), split=run.split, rank=run.rank)
+        label_tokens = sum(run.data.rows[row].label_tokens for row in rows.everyone)
+        *early, last = _batches(run, rows)
+
+        losses = []
+        for batch in early:
+            with run.network.without_exchange():
+                losses.append(run.network.loss_sum(batch))
+                run.network.backward(losses[-1], label_tokens)
+
+        digest = cursor_digest(position.cursor, run.order_seed, run.data.fingerprint)
+        run.gate.begin(step, batch=_batch_code(run.split), cursor_digest=digest, last_step_ns=last_step_ns)
+        losses.append(run.network.loss_sum(last))
+        asked_ns = mono_ns()
+        decision = run.gate.settle()
+        waited_ns = mono_ns() - asked_ns
+        if decision.step_verdict is StepVerdict.STOP:
+            return _stop(run, position, decision)
+
+        run.network.backward(losses[-1], label_tokens)
+        learning_rate = float(run.scheduler.get_last_lr()[0])
+        loss = run.network.total(losses) / max(label_tokens, 1)
+        grad_norm = _update(run, step)
+        position = Position(step, rows.after, rng.capture(run.network.device))
+
+        step_ns = mono_ns() - started_ns
+        last_step_ns = step_ns - waited_ns
+        run.reporter.step_done(
+            StepReport(
+                step=step,
+                epoch=rows.after.epoch + rows.after.row / len(run.data.rows),
+                loss=loss,
+                grad_norm=grad_norm,
+                learning_rate=learning_rate,
+                tokens=sum(len(run.data.rows[row].input_ids) for row in rows.everyone),
+                label_tokens=label_tokens,
+                step_ns=step_ns,
+                held_ns=run.reporter.held_ns,
+                cluster_bound_ns=decision.cluster_bound_ns,
+            )
+        )
+        save_due = save_due or _asks_for_save(run, step, decision)
+        if save_due and (step == run.total_steps or decision.save_verdict is not SaveVerdict.SKIP_SAVE):
+            save_due = False
+            run.saver.save(position, decision)
+    return _finish(run, position)
+
+
+def _batches(run: Run, rows: StepRows) -> list[Batch]:
+    return [
+        collate([None if row is None else run.data.rows[row] for row in micro], run.pad_id)
+        for micro in rows.micro_batches
+    ]
+
+
+def _batch_code(split: Split) -> int:
+    return split.micro_batch << 32 | split.accumulation
+
+
+def _update(run: Run, step: int) -> float:
+    """Apply the gradients and forget them; returns their norm. One that is no number changes nothing.
+
+    The norm is that of the exchanged gradients, so all ranks see the same one.
+    """
+    norm = run.network.clip(run.max_grad_norm)
+    if math.isfinite(norm):
+        run.optimizer.step()
+        run.scheduler.step()
+    else:
+        run.reporter.say(f"step {step}: the gradient norm is {norm}: the step changes no weight", "bad_gradient")
+    run.network.drop_gradients()
+    return norm
+
+
+def _asks_for_save(run: Run, step: int, decision: Decision) -> bool:
+    periodic = run.save_every is not None and step % run.save_every == 0
+    return periodic or step == run.total_steps or bool(decision.flags & Flags.SAVE_AND_GO_ON)
+
+
+def _stop(run: Run, position: Position, decision: Decision) -> Outcome:
+    """Undo the step that was begun, save the last finished one, and leave together."""
+    run.network.drop_gradients()
+    rng.restore(position.random, run.network.device)
+    why = ", ".join(reason_names(decision.reasons)) or "a rank voted STOP"
+    run.reporter.say(f"stopping before step {position.step + 1}: {why}", "stop")
+    if position.step > run.saver.saved_step:
+        run.saver.save(position, decision)
+    run.gate.agree(Kind.EXIT, position.step)
+    saved = run.saver.saved_step == position.step and run.reporter.standing.checkpoint is not None
+    return Outcome(
+        code=ExitCode.STOPPED if saved else ExitCode.STOPPED_UNSAVED,
+        reason=f"stopped by the gate: {why}" + ("" if saved else "; the last finished step is not saved"),
+        step=position.step,
+        checkpoint=_newest(run),
+        ranks=decision.blamed_ranks,
+    )
+
+
+def _finish(run: Run, position: Position) -> Outcome:
+    run.gate.agree(Kind.EXIT, position.step)
+    saved = run.saver.saved_step == position.step
+    return Outcome(
+        code=ExitCode.DONE if saved else ExitCode.STOPPED_UNSAVED,
+        reason="all steps are done" if saved else "all steps are done, and the last one could not be saved",
+        step=position.step,
+        checkpoint=_newest(run),
+        ranks=(),
+    )
+
+
+def _newest(run: Run) -> str | None:
+    path = run.reporter.standing.checkpoint
+    return None if path is None else str(path)
