@@ -107,14 +107,20 @@ def test_demanded_daemon_that_is_not_there_ends_with_78(flags: list[str], tmp_pa
     assert "--clock_daemon" in outcome(tmp_path).reason
 
 
-def test_auto_goes_on_without_a_daemon_and_says_so(
+def test_auto_goes_on_without_a_daemon_and_warns_once(
     flags: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    address = str(tmp_path / "nobody.sock")
-    # Without a daemon there is no doubt to act on: --on_unknown stop stops nothing.
-    choice = ["--time_sync_check", "auto", "--clock_daemon", address, "--on_unknown", "stop"]
-    assert main([*flags, *choice, "--max_steps", "1"]) == 0
-    assert "goes on without the gate" in capfd.readouterr().err
+    choice = ["--time_sync_check", "auto", "--clock_daemon", str(tmp_path / "nobody.sock")]
+    assert main([*flags, *choice, "--max_steps", "3"]) == 0
+    told = capfd.readouterr().err
+    assert "no clock daemon answers" in told
+    assert told.count("warning: DAEMON_NEVER_REACHED") == 1
+
+
+def test_auto_without_a_daemon_obeys_on_unknown(flags: list[str], tmp_path: Path) -> None:
+    choice = ["--time_sync_check", "auto", "--clock_daemon", str(tmp_path / "nobody.sock"), "--on_unknown", "stop"]
+    assert main([*flags, *choice, "--max_steps", "1"]) == 76
+    assert "DAEMON_NEVER_REACHED" in outcome(tmp_path).reason
 
 
 def test_clocks_out_of_limits_at_launch_stop_before_the_first_step_without_a_checkpoint(

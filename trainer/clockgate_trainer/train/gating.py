@@ -50,7 +50,7 @@ def _clock_side(
         reporter.say(f"the clock daemon answers at {address}")
         return side
     all_silent = len(silent) == place.world_size
-    who = "no rank's clock daemon answers" if all_silent else f"the clock daemon of {_ranks(silent)} does not answer"
+    who = "no clock daemon answers" if all_silent else f"the clock daemon of {_ranks(silent)} does not answer"
     if settings.time_sync_check == "true":
         side.close()
         raise SharedError(
@@ -58,13 +58,7 @@ def _clock_side(
             "--clock_daemon, or train without it with --time_sync_check false",
             ranks=silent,
         )
-    if all_silent:
-        side.close()
-        reporter.say(
-            f"no clock daemon answers at {address}: training goes on without the gate (--time_sync_check auto)"
-        )
-        return NullSidecar()
-    reporter.say(f"{who}: --on_unknown {settings.unknown_policy} applies to it")
+    reporter.say(f"{who} (looked at {address}): training goes by --on_unknown {settings.unknown_policy} until it does")
     return side
 
 

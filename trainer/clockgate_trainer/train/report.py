@@ -28,6 +28,7 @@ class Reporter:
         self._events = events
         self._metrics = metrics
         self._progress: Progress | None = None
+        self._warning: str | None = None
         self.standing = standing
         self.held_ns = 0
 
@@ -48,10 +49,22 @@ class Reporter:
             self._events.flush()
             self._print(f"step {fields['step']}: all ranks wait: {_cause(fields)}")
             return
+        self._tell_warning(fields)
         held_ns = fields["held_ns"]
         self.held_ns = held_ns if isinstance(held_ns, int) else 0
         if self.held_ns:
             self._print(f"step {fields['step']}: waited {self.held_ns / 1e9:.1f} s, then {fields['step_verdict']}")
+
+    def _tell_warning(self, fields: Mapping[str, object]) -> None:
+        """Say why steps go on under a warning: once when it begins or its cause changes, and when it is over."""
+        if fields["kind"] != "STEP":
+            return
+        warning = _cause(fields) if fields["step_verdict"] == "WARN" else None
+        if warning not in (None, self._warning):
+            self._print(f"step {fields['step']}: warning: {warning}; training goes on")
+        elif warning is None and self._warning is not None:
+            self._print(f"step {fields['step']}: the warning is over")
+        self._warning = warning
 
     def on_save_event(self, name: str, fields: Mapping[str, object]) -> None:
         """Take note of what became of a checkpoint."""
