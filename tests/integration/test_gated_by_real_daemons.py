@@ -119,6 +119,7 @@ def test_killed_daemon_is_judged_by_on_unknown(
         assert last_step(tmp_path / "run") == STEPS
     else:
         assert outcome.ranks == (1,)
+        assert outcome.step is not None
         assert outcome.step < STEPS
 
 
