@@ -12,6 +12,7 @@ import pytest
 from clockgate.v1 import clock_pb2, gate_pb2
 from clockgate_trainer.errors import PeerLostError
 from clockgate_trainer.gate.ballot import SoloVote
+from clockgate_trainer.gate.clocks import boot_ns
 from clockgate_trainer.gate.gate import ClockGate, GateSettings, reason_names
 from clockgate_trainer.gate.model import ABSENT, Flags, Kind, Limits, SaveVerdict, StepVerdict
 from clockgate_trainer.gate.policy import OnUnknown
@@ -36,8 +37,14 @@ class Bench:
         return ClockGate(SoloVote(), self.sidecar, settings, lambda name, fields: self.events.append((name, fields)))
 
     def set_bound(self, bound_ns: int) -> None:
+        """Change the daemon's bound and wait until the sidecar has heard of it."""
         self.bound_ns = bound_ns
-        time.sleep(3 * self.daemon.stream_period_s)
+        until = time.monotonic() + 10
+        heard_ns: int | None = None
+        while heard_ns is None or abs(heard_ns - bound_ns) > 50_000:
+            assert time.monotonic() < until, f"the sidecar still says {heard_ns}, wanted {bound_ns}"
+            time.sleep(0.01)
+            heard_ns = self.sidecar.verdict(boot_ns(), OnUnknown.HOLD).relative_bound_ns
 
 
 def run_python(program: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +122,7 @@ def test_a_hold_is_waited_out_and_told(bench: Bench) -> None:
 
 
 def test_a_spent_budget_stops(bench: Bench) -> None:
-    bench.bound_ns = BAD_BOUND_NS
+    bench.set_bound(BAD_BOUND_NS)
     decision = bench.gate(hold_timeout_s=0.3).launch_check()
     assert decision.step_verdict is StepVerdict.STOP
     assert "HOLD_BUDGET_SPENT" in reason_names(decision.reasons)
@@ -185,12 +192,14 @@ def test_a_user_signal_that_came_before_the_rank_was_ready_is_not_lost() -> None
 
 def test_a_term_during_a_hold_ends_it(bench: Bench) -> None:
     gate = bench.gate()
-    bench.bound_ns = BAD_BOUND_NS
+    bench.set_bound(BAD_BOUND_NS)
     gate.request(Flags.OUT_OF_MEMORY)
     usual = bench.daemon.judge
+    asked = len(bench.daemon.requests)
 
     def asks_to_leave(request: gate_pb2.CheckRequest, reading: clock_pb2.Reading) -> gate_pb2.CheckResponse:
-        if len(bench.daemon.requests) == 5:
+        # Each poll of the hold asks once: some have passed by now.
+        if request.step == 0 and len(bench.daemon.requests) >= asked + 5:
             gate.request(Flags.SAVE_AND_EXIT)
         return usual(request, reading)
 
