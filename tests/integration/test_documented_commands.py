@@ -28,7 +28,7 @@ def _run(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Type a command into a shell at the root of the tree, with this environment's programs in place of .venv's."""
     here = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{here}{os.pathsep}{os.environ['PATH']}"} | variables
-    typed = command.replace(".venv/bin/", f"{here}/")
+    typed = re.sub(r"(?<![\w/])\.venv/bin/", f"{here}/", command)
     return subprocess.run(
         ["sh", "-c", typed], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
