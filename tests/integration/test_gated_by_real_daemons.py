@@ -17,7 +17,7 @@ from support.tiny_model import make_model, make_rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-STEPS, FAULT_AT_STEP = 80, 5
+STEPS, FAULT_AT_STEP = 60, 5
 HELD_S = 3
 READING = {"after_s": 0, "bound_ns": 200_000, "offset_ns": 0, "identity": "ntp:192.0.2.1", "stratum": 2}
 # A short-lived reading, so that a dead daemon's last word does not outlive the run.

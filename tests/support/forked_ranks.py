@@ -20,7 +20,7 @@ from pathlib import Path
 import clockgate_trainer.train.run  # noqa: F401
 from clockgate_trainer.__main__ import main as trainer_main
 
-LIMIT_S = 100
+LIMIT_S = 200
 
 
 @dataclass(frozen=True)
