@@ -33,6 +33,7 @@ class SourceKind(IntEnum):
     CHRONY = 1
     KERNEL = 2
     RECORDED = 3
+    PTP = 4
 
 
 class ReasonCode(IntEnum):
@@ -59,6 +60,30 @@ class ReasonCode(IntEnum):
     KERNEL_UNSYNCHRONISED = 19
     LEAP_IN_PROGRESS = 20
     DRILL = 21
+    PORT_NOT_SLAVE = 22
+    GRANDMASTER_LOST = 23
+    GRANDMASTER_CHANGED = 24
+    INGRESS_STALE = 25
+    STEERING_DENIED = 26
+    PHC_FROZEN = 27
+    SERVO_PINNED = 28
+    UTC_OFFSET_INVALID = 29
+    TAI_SLIP = 30
+    LEAP_PENDING = 31
+    FOREIGN_ADJUSTER = 41
+    TWO_GRANDMASTERS = 42
+    WITNESS_DISAGREES = 43
+    OTHER_TIME_DAEMON = 44
+    GRANDMASTER_CLASS = 45
+    GRANDMASTER_ACCURACY_UNKNOWN = 46
+    SERVO_SILENT = 47
+    REFCLOCK_NOT_SELECTED = 48
+    LEFTOVER_FREQUENCY = 49
+    STEP_FORBIDDEN_BY_LEASE = 50
+    TIME_DAEMON_DOWN = 51
+    TIME_DAEMON_CRASH_LOOP = 52
+    TIME_DAEMON_MISSING = 53
+    NOT_STEERED = 54
 
 
 @dataclass(frozen=True)
@@ -89,7 +114,8 @@ class Evidence:
     `remarks` are reasons that do not close a gate. `steering_id` names the process that steers the clock, when known.
     `growth_ppb` is how fast the source itself lets its bound grow, when it says so. `update_id` is another text after
     every update of the reference, so that two measurements can tell whether the source looked at the clock between
-    them; None when the source does not tell.
+    them; None when the source does not tell. `estimate_95_ns` is for people alone: what the error stays under 95 % of
+    the time as far as noise tells; None when the source allows no such statement.
     """
 
     kind: SourceKind
@@ -105,6 +131,7 @@ class Evidence:
     steering_id: str | None = None
     growth_ppb: int | None = None
     update_id: str | None = None
+    estimate_95_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +145,10 @@ class Silence:
 
 @dataclass(frozen=True)
 class Reading:
-    """The published value. Immutable; expires at `void_after_boot_ns`. Bounds are those at `as_of_boot_ns`."""
+    """The published value. Immutable; expires at `void_after_boot_ns`. Bounds are those at `as_of_boot_ns`.
+
+    `estimate_95_ns` is for people and plots; no verdict uses it.
+    """
 
     state: ClockState
     relative_bound_ns: int | None
@@ -134,3 +164,4 @@ class Reading:
     source_kind: SourceKind
     offset_ns: int | None
     sequence: int
+    estimate_95_ns: int | None = None

@@ -11,27 +11,36 @@ from google.protobuf import symbol_database as _symbol_database
 _sym_db = _symbol_database.Default()
 
 
+from clockgate.v1 import gate_pb2 as clockgate_dot_v1_dot_gate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63lockgate/v1/admin.proto\x12\x0c\x63lockgate.v1\"\xe5\x01\n\x0c\x44rillRequest\x12\x33\n\rfreeze_source\x18\x01 \x01(\x0b\x32\x1a.clockgate.v1.FreezeSourceH\x00\x12-\n\nadd_offset\x18\x02 \x01(\x0b\x32\x17.clockgate.v1.AddOffsetH\x00\x12-\n\nstep_clock\x18\x03 \x01(\x0b\x32\x17.clockgate.v1.StepClockH\x00\x12$\n\x05\x63lear\x18\x04 \x01(\x0b\x32\x13.clockgate.v1.ClearH\x00\x12\x13\n\x0b\x64uration_ns\x18\x05 \x01(\x03\x42\x07\n\x05\x66\x61ult\"\x0e\n\x0c\x46reezeSource\"\x1e\n\tAddOffset\x12\x11\n\toffset_ns\x18\x01 \x01(\x03\"\x1c\n\tStepClock\x12\x0f\n\x07jump_ns\x18\x01 \x01(\x03\"\x07\n\x05\x43lear\"K\n\rDrillResponse\x12\x0e\n\x06\x61\x63tive\x18\x01 \x01(\t\x12\x19\n\x0c\x65nds_boot_ns\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_ends_boot_ns2I\n\x05\x41\x64min\x12@\n\x05\x44rill\x12\x1a.clockgate.v1.DrillRequest\x1a\x1b.clockgate.v1.DrillResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63lockgate/v1/admin.proto\x12\x0c\x63lockgate.v1\x1a\x17\x63lockgate/v1/gate.proto\"\x13\n\x11ListLeasesRequest\"9\n\x12ListLeasesResponse\x12#\n\x06leases\x18\x01 \x03(\x0b\x32\x13.clockgate.v1.Lease\"%\n\x11\x42reakLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"W\n\x12\x42reakLeaseResponse\x12\"\n\x05lease\x18\x01 \x01(\x0b\x32\x13.clockgate.v1.Lease\x12\x1d\n\x15refused_until_boot_ns\x18\x02 \x01(\x03\"\xe5\x01\n\x0c\x44rillRequest\x12\x33\n\rfreeze_source\x18\x01 \x01(\x0b\x32\x1a.clockgate.v1.FreezeSourceH\x00\x12-\n\nadd_offset\x18\x02 \x01(\x0b\x32\x17.clockgate.v1.AddOffsetH\x00\x12-\n\nstep_clock\x18\x03 \x01(\x0b\x32\x17.clockgate.v1.StepClockH\x00\x12$\n\x05\x63lear\x18\x04 \x01(\x0b\x32\x13.clockgate.v1.ClearH\x00\x12\x13\n\x0b\x64uration_ns\x18\x05 \x01(\x03\x42\x07\n\x05\x66\x61ult\"\x0e\n\x0c\x46reezeSource\"\x1e\n\tAddOffset\x12\x11\n\toffset_ns\x18\x01 \x01(\x03\"\x1c\n\tStepClock\x12\x0f\n\x07jump_ns\x18\x01 \x01(\x03\"\x07\n\x05\x43lear\"K\n\rDrillResponse\x12\x0e\n\x06\x61\x63tive\x18\x01 \x01(\t\x12\x19\n\x0c\x65nds_boot_ns\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_ends_boot_ns2\xeb\x01\n\x05\x41\x64min\x12@\n\x05\x44rill\x12\x1a.clockgate.v1.DrillRequest\x1a\x1b.clockgate.v1.DrillResponse\x12O\n\nListLeases\x12\x1f.clockgate.v1.ListLeasesRequest\x1a .clockgate.v1.ListLeasesResponse\x12O\n\nBreakLease\x12\x1f.clockgate.v1.BreakLeaseRequest\x1a .clockgate.v1.BreakLeaseResponseb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'clockgate.v1.admin_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _DRILLREQUEST._serialized_start=43
-  _DRILLREQUEST._serialized_end=272
-  _FREEZESOURCE._serialized_start=274
-  _FREEZESOURCE._serialized_end=288
-  _ADDOFFSET._serialized_start=290
-  _ADDOFFSET._serialized_end=320
-  _STEPCLOCK._serialized_start=322
-  _STEPCLOCK._serialized_end=350
-  _CLEAR._serialized_start=352
-  _CLEAR._serialized_end=359
-  _DRILLRESPONSE._serialized_start=361
-  _DRILLRESPONSE._serialized_end=436
-  _ADMIN._serialized_start=438
-  _ADMIN._serialized_end=511
+  _LISTLEASESREQUEST._serialized_start=67
+  _LISTLEASESREQUEST._serialized_end=86
+  _LISTLEASESRESPONSE._serialized_start=88
+  _LISTLEASESRESPONSE._serialized_end=145
+  _BREAKLEASEREQUEST._serialized_start=147
+  _BREAKLEASEREQUEST._serialized_end=184
+  _BREAKLEASERESPONSE._serialized_start=186
+  _BREAKLEASERESPONSE._serialized_end=273
+  _DRILLREQUEST._serialized_start=276
+  _DRILLREQUEST._serialized_end=505
+  _FREEZESOURCE._serialized_start=507
+  _FREEZESOURCE._serialized_end=521
+  _ADDOFFSET._serialized_start=523
+  _ADDOFFSET._serialized_end=553
+  _STEPCLOCK._serialized_start=555
+  _STEPCLOCK._serialized_end=583
+  _CLEAR._serialized_start=585
+  _CLEAR._serialized_end=592
+  _DRILLRESPONSE._serialized_start=594
+  _DRILLRESPONSE._serialized_end=669
+  _ADMIN._serialized_start=672
+  _ADMIN._serialized_end=907
 # @@protoc_insertion_point(module_scope)

@@ -3,7 +3,10 @@
 isort:skip_file
 Admin: calls that change what a node's daemon says or does. Served on the admin socket only."""
 import builtins
+import clockgate.v1.gate_pb2
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 
@@ -13,6 +16,79 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+@typing_extensions.final
+class ListLeasesRequest(google.protobuf.message.Message):
+    """ListLeasesRequest has no fields."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ListLeasesRequest = ListLeasesRequest
+
+@typing_extensions.final
+class ListLeasesResponse(google.protobuf.message.Message):
+    """ListLeasesResponse is everything that forbids a step on this node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: builtins.int
+    @property
+    def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[clockgate.v1.gate_pb2.Lease]:
+        """Open leases, the oldest first."""
+    def __init__(
+        self,
+        *,
+        leases: collections.abc.Iterable[clockgate.v1.gate_pb2.Lease] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["leases", b"leases"]) -> None: ...
+
+global___ListLeasesResponse = ListLeasesResponse
+
+@typing_extensions.final
+class BreakLeaseRequest(google.protobuf.message.Message):
+    """BreakLeaseRequest names the lease."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: builtins.int
+    lease_id: builtins.str
+    """As in Lease.lease_id."""
+    def __init__(
+        self,
+        *,
+        lease_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["lease_id", b"lease_id"]) -> None: ...
+
+global___BreakLeaseRequest = BreakLeaseRequest
+
+@typing_extensions.final
+class BreakLeaseResponse(google.protobuf.message.Message):
+    """BreakLeaseResponse tells what was broken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: builtins.int
+    REFUSED_UNTIL_BOOT_NS_FIELD_NUMBER: builtins.int
+    @property
+    def lease(self) -> clockgate.v1.gate_pb2.Lease:
+        """The lease as it was."""
+    refused_until_boot_ns: builtins.int
+    """CLOCK_BOOTTIME, ns, until which its job gets no other lease."""
+    def __init__(
+        self,
+        *,
+        lease: clockgate.v1.gate_pb2.Lease | None = ...,
+        refused_until_boot_ns: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["lease", b"lease", "refused_until_boot_ns", b"refused_until_boot_ns"]) -> None: ...
+
+global___BreakLeaseResponse = BreakLeaseResponse
 
 @typing_extensions.final
 class DrillRequest(google.protobuf.message.Message):

@@ -20,6 +20,16 @@ class AdminStub(object):
                 request_serializer=clockgate_dot_v1_dot_admin__pb2.DrillRequest.SerializeToString,
                 response_deserializer=clockgate_dot_v1_dot_admin__pb2.DrillResponse.FromString,
                 )
+        self.ListLeases = channel.unary_unary(
+                '/clockgate.v1.Admin/ListLeases',
+                request_serializer=clockgate_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+                response_deserializer=clockgate_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
+                )
+        self.BreakLease = channel.unary_unary(
+                '/clockgate.v1.Admin/BreakLease',
+                request_serializer=clockgate_dot_v1_dot_admin__pb2.BreakLeaseRequest.SerializeToString,
+                response_deserializer=clockgate_dot_v1_dot_admin__pb2.BreakLeaseResponse.FromString,
+                )
 
 
 class AdminServicer(object):
@@ -36,6 +46,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLeases(self, request, context):
+        """Returns every open no-step lease, the oldest first. Codes: OK.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BreakLease(self, request, context):
+        """Ends one lease against its job's will: its stream ends with ABORTED, and the job gets no other for a while. Codes:
+        OK; NOT_FOUND when no such lease is open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -43,6 +68,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Drill,
                     request_deserializer=clockgate_dot_v1_dot_admin__pb2.DrillRequest.FromString,
                     response_serializer=clockgate_dot_v1_dot_admin__pb2.DrillResponse.SerializeToString,
+            ),
+            'ListLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLeases,
+                    request_deserializer=clockgate_dot_v1_dot_admin__pb2.ListLeasesRequest.FromString,
+                    response_serializer=clockgate_dot_v1_dot_admin__pb2.ListLeasesResponse.SerializeToString,
+            ),
+            'BreakLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.BreakLease,
+                    request_deserializer=clockgate_dot_v1_dot_admin__pb2.BreakLeaseRequest.FromString,
+                    response_serializer=clockgate_dot_v1_dot_admin__pb2.BreakLeaseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -69,5 +104,39 @@ class Admin(object):
         return grpc.experimental.unary_unary(request, target, '/clockgate.v1.Admin/Drill',
             clockgate_dot_v1_dot_admin__pb2.DrillRequest.SerializeToString,
             clockgate_dot_v1_dot_admin__pb2.DrillResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/clockgate.v1.Admin/ListLeases',
+            clockgate_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+            clockgate_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def BreakLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/clockgate.v1.Admin/BreakLease',
+            clockgate_dot_v1_dot_admin__pb2.BreakLeaseRequest.SerializeToString,
+            clockgate_dot_v1_dot_admin__pb2.BreakLeaseResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -19,6 +19,18 @@ class AdminStub:
     every reading carries REASON_CODE_DRILL. Codes: OK; INVALID_ARGUMENT when the duration is not between 1 ns and
     one hour, when an offset or a jump is larger than one hour, or when no fault is named.
     """
+    ListLeases: grpc.UnaryUnaryMultiCallable[
+        clockgate.v1.admin_pb2.ListLeasesRequest,
+        clockgate.v1.admin_pb2.ListLeasesResponse,
+    ]
+    """Returns every open no-step lease, the oldest first. Codes: OK."""
+    BreakLease: grpc.UnaryUnaryMultiCallable[
+        clockgate.v1.admin_pb2.BreakLeaseRequest,
+        clockgate.v1.admin_pb2.BreakLeaseResponse,
+    ]
+    """Ends one lease against its job's will: its stream ends with ABORTED, and the job gets no other for a while. Codes:
+    OK; NOT_FOUND when no such lease is open.
+    """
 
 class AdminServicer(metaclass=abc.ABCMeta):
     """Admin is reachable by root through the admin socket, never over TCP and never on the read socket."""
@@ -33,6 +45,22 @@ class AdminServicer(metaclass=abc.ABCMeta):
         touched. Every fault ends by itself after duration_ns; a second call replaces the first. While a fault is active
         every reading carries REASON_CODE_DRILL. Codes: OK; INVALID_ARGUMENT when the duration is not between 1 ns and
         one hour, when an offset or a jump is larger than one hour, or when no fault is named.
+        """
+    @abc.abstractmethod
+    def ListLeases(
+        self,
+        request: clockgate.v1.admin_pb2.ListLeasesRequest,
+        context: grpc.ServicerContext,
+    ) -> clockgate.v1.admin_pb2.ListLeasesResponse:
+        """Returns every open no-step lease, the oldest first. Codes: OK."""
+    @abc.abstractmethod
+    def BreakLease(
+        self,
+        request: clockgate.v1.admin_pb2.BreakLeaseRequest,
+        context: grpc.ServicerContext,
+    ) -> clockgate.v1.admin_pb2.BreakLeaseResponse:
+        """Ends one lease against its job's will: its stream ends with ABORTED, and the job gets no other for a while. Codes:
+        OK; NOT_FOUND when no such lease is open.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: grpc.Server) -> None: ...

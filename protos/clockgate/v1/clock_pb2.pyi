@@ -105,6 +105,8 @@ class _SourceKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The kernel's NTP variables (adjtimex)."""
     SOURCE_KIND_RECORDED: _SourceKind.ValueType  # 3
     """A file of recorded readings: for machines on which no time daemon can run, and for tests."""
+    SOURCE_KIND_PTP: _SourceKind.ValueType  # 4
+    """ptp4l's own report, with the PTP hardware clock where there is one."""
 
 class SourceKind(_SourceKind, metaclass=_SourceKindEnumTypeWrapper):
     """SourceKind says what a reading was derived from."""
@@ -117,6 +119,8 @@ SOURCE_KIND_KERNEL: SourceKind.ValueType  # 2
 """The kernel's NTP variables (adjtimex)."""
 SOURCE_KIND_RECORDED: SourceKind.ValueType  # 3
 """A file of recorded readings: for machines on which no time daemon can run, and for tests."""
+SOURCE_KIND_PTP: SourceKind.ValueType  # 4
+"""ptp4l's own report, with the PTP hardware clock where there is one."""
 global___SourceKind = SourceKind
 
 class _ReasonCode:
@@ -128,7 +132,9 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     REASON_CODE_UNSPECIFIED: _ReasonCode.ValueType  # 0
     """Never sent."""
     REASON_CODE_STARTING: _ReasonCode.ValueType  # 1
-    """The daemon has not finished its first measurement."""
+    """The daemon has not finished its first measurement. Where a bound stands beside it, that of the last reading of an
+    earlier process was taken up again.
+    """
     REASON_CODE_SOURCE_UNREACHABLE: _ReasonCode.ValueType  # 2
     """The time daemon did not answer."""
     REASON_CODE_SOURCE_GARBLED: _ReasonCode.ValueType  # 3
@@ -136,9 +142,9 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     REASON_CODE_SOURCE_UNSYNCHRONISED: _ReasonCode.ValueType  # 4
     """The time daemon says that it is not synchronised."""
     REASON_CODE_LOCAL_REFERENCE: _ReasonCode.ValueType  # 5
-    """The node is its own reference (chrony `local`)."""
+    """The node is its own reference (chrony `local`, or a PTP clock that is its own grandmaster)."""
     REASON_CODE_ISLAND: _ReasonCode.ValueType  # 6
-    """The server above this node is its own reference: synchronised, but not traceable."""
+    """The server or grandmaster above this node is its own reference: synchronised, but not traceable."""
     REASON_CODE_NO_SELECTED_SOURCE: _ReasonCode.ValueType  # 7
     """No source, or more than one, is selected, or the selected one is not being reached."""
     REASON_CODE_REFERENCE_STALE: _ReasonCode.ValueType  # 8
@@ -169,6 +175,28 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """A leap second is being inserted or deleted."""
     REASON_CODE_DRILL: _ReasonCode.ValueType  # 21
     """A fault was put in on purpose through the Drill call."""
+    REASON_CODE_PORT_NOT_SLAVE: _ReasonCode.ValueType  # 22
+    """The PTP port that should receive time is not in state SLAVE."""
+    REASON_CODE_GRANDMASTER_LOST: _ReasonCode.ValueType  # 23
+    """ptp4l has no grandmaster."""
+    REASON_CODE_GRANDMASTER_CHANGED: _ReasonCode.ValueType  # 24
+    """Another grandmaster was elected and has not been followed for long enough yet."""
+    REASON_CODE_INGRESS_STALE: _ReasonCode.ValueType  # 25
+    """The last Sync message of the grandmaster is too long ago, or there is none."""
+    REASON_CODE_STEERING_DENIED: _ReasonCode.ValueType  # 26
+    """The process that should steer a clock is refused by the kernel ("Operation not permitted"): nobody steers, whatever
+    the state of its servo says.
+    """
+    REASON_CODE_PHC_FROZEN: _ReasonCode.ValueType  # 27
+    """The hardware clock of the network interface does not advance."""
+    REASON_CODE_SERVO_PINNED: _ReasonCode.ValueType  # 28
+    """The servo's frequency is at the end of its range: it has lost control of the clock."""
+    REASON_CODE_UTC_OFFSET_INVALID: _ReasonCode.ValueType  # 29
+    """The offset between TAI and UTC is not vouched for, or differs from this node's leap-second table: no UTC bound."""
+    REASON_CODE_TAI_SLIP: _ReasonCode.ValueType  # 30
+    """A clock is wrong by the whole offset between TAI and UTC (37 s since 2017)."""
+    REASON_CODE_LEAP_PENDING: _ReasonCode.ValueType  # 31
+    """A leap second is announced for the end of the UTC day."""
     REASON_CODE_READING_EXPIRED: _ReasonCode.ValueType  # 32
     """Verdict: the reading is past void_after_boot_ns, or from another boot."""
     REASON_CODE_DAEMON_UNREACHABLE: _ReasonCode.ValueType  # 33
@@ -187,6 +215,34 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """Verdict: the hold budget is spent."""
     REASON_CODE_SIGNAL: _ReasonCode.ValueType  # 40
     """Verdict: a rank was asked to stop by a signal."""
+    REASON_CODE_FOREIGN_ADJUSTER: _ReasonCode.ValueType  # 41
+    """The kernel's clock was adjusted by a process that is not ours."""
+    REASON_CODE_TWO_GRANDMASTERS: _ReasonCode.ValueType  # 42
+    """Two grandmasters alternate: two masters serve one domain of one segment."""
+    REASON_CODE_WITNESS_DISAGREES: _ReasonCode.ValueType  # 43
+    """An independent measurement contradicts what the time daemon reports; the detail names both."""
+    REASON_CODE_OTHER_TIME_DAEMON: _ReasonCode.ValueType  # 44
+    """A time daemon that is not ours runs on this node; the detail names it."""
+    REASON_CODE_GRANDMASTER_CLASS: _ReasonCode.ValueType  # 45
+    """The class of the grandmaster is not accepted by the configuration."""
+    REASON_CODE_GRANDMASTER_ACCURACY_UNKNOWN: _ReasonCode.ValueType  # 46
+    """The grandmaster does not say how accurate it is: no UTC bound."""
+    REASON_CODE_SERVO_SILENT: _ReasonCode.ValueType  # 47
+    """The process that carries the hardware clock's time to CLOCK_REALTIME gave no recent sample."""
+    REASON_CODE_REFCLOCK_NOT_SELECTED: _ReasonCode.ValueType  # 48
+    """chronyd does not follow the reference clock that PTP feeds."""
+    REASON_CODE_LEFTOVER_FREQUENCY: _ReasonCode.ValueType  # 49
+    """The kernel frequency that an earlier time daemon left behind was out of range."""
+    REASON_CODE_STEP_FORBIDDEN_BY_LEASE: _ReasonCode.ValueType  # 50
+    """The clock is so far off that it has to be stepped, and a job's lease forbids that; it is slewed only."""
+    REASON_CODE_TIME_DAEMON_DOWN: _ReasonCode.ValueType  # 51
+    """A time daemon of ours does not run; it will be started again."""
+    REASON_CODE_TIME_DAEMON_CRASH_LOOP: _ReasonCode.ValueType  # 52
+    """A time daemon of ours ends again and again soon after its start; the next start is delayed."""
+    REASON_CODE_TIME_DAEMON_MISSING: _ReasonCode.ValueType  # 53
+    """The program of a time daemon of ours is not installed."""
+    REASON_CODE_NOT_STEERED: _ReasonCode.ValueType  # 54
+    """The time daemon has no right to set the clock (CAP_SYS_TIME): the bound is measured, nobody steers."""
 
 class ReasonCode(_ReasonCode, metaclass=_ReasonCodeEnumTypeWrapper):
     """ReasonCode names one cause of a state or a verdict. Values stay below 62, so that a set of them fits one int64."""
@@ -194,7 +250,9 @@ class ReasonCode(_ReasonCode, metaclass=_ReasonCodeEnumTypeWrapper):
 REASON_CODE_UNSPECIFIED: ReasonCode.ValueType  # 0
 """Never sent."""
 REASON_CODE_STARTING: ReasonCode.ValueType  # 1
-"""The daemon has not finished its first measurement."""
+"""The daemon has not finished its first measurement. Where a bound stands beside it, that of the last reading of an
+earlier process was taken up again.
+"""
 REASON_CODE_SOURCE_UNREACHABLE: ReasonCode.ValueType  # 2
 """The time daemon did not answer."""
 REASON_CODE_SOURCE_GARBLED: ReasonCode.ValueType  # 3
@@ -202,9 +260,9 @@ REASON_CODE_SOURCE_GARBLED: ReasonCode.ValueType  # 3
 REASON_CODE_SOURCE_UNSYNCHRONISED: ReasonCode.ValueType  # 4
 """The time daemon says that it is not synchronised."""
 REASON_CODE_LOCAL_REFERENCE: ReasonCode.ValueType  # 5
-"""The node is its own reference (chrony `local`)."""
+"""The node is its own reference (chrony `local`, or a PTP clock that is its own grandmaster)."""
 REASON_CODE_ISLAND: ReasonCode.ValueType  # 6
-"""The server above this node is its own reference: synchronised, but not traceable."""
+"""The server or grandmaster above this node is its own reference: synchronised, but not traceable."""
 REASON_CODE_NO_SELECTED_SOURCE: ReasonCode.ValueType  # 7
 """No source, or more than one, is selected, or the selected one is not being reached."""
 REASON_CODE_REFERENCE_STALE: ReasonCode.ValueType  # 8
@@ -235,6 +293,28 @@ REASON_CODE_LEAP_IN_PROGRESS: ReasonCode.ValueType  # 20
 """A leap second is being inserted or deleted."""
 REASON_CODE_DRILL: ReasonCode.ValueType  # 21
 """A fault was put in on purpose through the Drill call."""
+REASON_CODE_PORT_NOT_SLAVE: ReasonCode.ValueType  # 22
+"""The PTP port that should receive time is not in state SLAVE."""
+REASON_CODE_GRANDMASTER_LOST: ReasonCode.ValueType  # 23
+"""ptp4l has no grandmaster."""
+REASON_CODE_GRANDMASTER_CHANGED: ReasonCode.ValueType  # 24
+"""Another grandmaster was elected and has not been followed for long enough yet."""
+REASON_CODE_INGRESS_STALE: ReasonCode.ValueType  # 25
+"""The last Sync message of the grandmaster is too long ago, or there is none."""
+REASON_CODE_STEERING_DENIED: ReasonCode.ValueType  # 26
+"""The process that should steer a clock is refused by the kernel ("Operation not permitted"): nobody steers, whatever
+the state of its servo says.
+"""
+REASON_CODE_PHC_FROZEN: ReasonCode.ValueType  # 27
+"""The hardware clock of the network interface does not advance."""
+REASON_CODE_SERVO_PINNED: ReasonCode.ValueType  # 28
+"""The servo's frequency is at the end of its range: it has lost control of the clock."""
+REASON_CODE_UTC_OFFSET_INVALID: ReasonCode.ValueType  # 29
+"""The offset between TAI and UTC is not vouched for, or differs from this node's leap-second table: no UTC bound."""
+REASON_CODE_TAI_SLIP: ReasonCode.ValueType  # 30
+"""A clock is wrong by the whole offset between TAI and UTC (37 s since 2017)."""
+REASON_CODE_LEAP_PENDING: ReasonCode.ValueType  # 31
+"""A leap second is announced for the end of the UTC day."""
 REASON_CODE_READING_EXPIRED: ReasonCode.ValueType  # 32
 """Verdict: the reading is past void_after_boot_ns, or from another boot."""
 REASON_CODE_DAEMON_UNREACHABLE: ReasonCode.ValueType  # 33
@@ -253,6 +333,34 @@ REASON_CODE_HOLD_BUDGET_SPENT: ReasonCode.ValueType  # 39
 """Verdict: the hold budget is spent."""
 REASON_CODE_SIGNAL: ReasonCode.ValueType  # 40
 """Verdict: a rank was asked to stop by a signal."""
+REASON_CODE_FOREIGN_ADJUSTER: ReasonCode.ValueType  # 41
+"""The kernel's clock was adjusted by a process that is not ours."""
+REASON_CODE_TWO_GRANDMASTERS: ReasonCode.ValueType  # 42
+"""Two grandmasters alternate: two masters serve one domain of one segment."""
+REASON_CODE_WITNESS_DISAGREES: ReasonCode.ValueType  # 43
+"""An independent measurement contradicts what the time daemon reports; the detail names both."""
+REASON_CODE_OTHER_TIME_DAEMON: ReasonCode.ValueType  # 44
+"""A time daemon that is not ours runs on this node; the detail names it."""
+REASON_CODE_GRANDMASTER_CLASS: ReasonCode.ValueType  # 45
+"""The class of the grandmaster is not accepted by the configuration."""
+REASON_CODE_GRANDMASTER_ACCURACY_UNKNOWN: ReasonCode.ValueType  # 46
+"""The grandmaster does not say how accurate it is: no UTC bound."""
+REASON_CODE_SERVO_SILENT: ReasonCode.ValueType  # 47
+"""The process that carries the hardware clock's time to CLOCK_REALTIME gave no recent sample."""
+REASON_CODE_REFCLOCK_NOT_SELECTED: ReasonCode.ValueType  # 48
+"""chronyd does not follow the reference clock that PTP feeds."""
+REASON_CODE_LEFTOVER_FREQUENCY: ReasonCode.ValueType  # 49
+"""The kernel frequency that an earlier time daemon left behind was out of range."""
+REASON_CODE_STEP_FORBIDDEN_BY_LEASE: ReasonCode.ValueType  # 50
+"""The clock is so far off that it has to be stepped, and a job's lease forbids that; it is slewed only."""
+REASON_CODE_TIME_DAEMON_DOWN: ReasonCode.ValueType  # 51
+"""A time daemon of ours does not run; it will be started again."""
+REASON_CODE_TIME_DAEMON_CRASH_LOOP: ReasonCode.ValueType  # 52
+"""A time daemon of ours ends again and again soon after its start; the next start is delayed."""
+REASON_CODE_TIME_DAEMON_MISSING: ReasonCode.ValueType  # 53
+"""The program of a time daemon of ours is not installed."""
+REASON_CODE_NOT_STEERED: ReasonCode.ValueType  # 54
+"""The time daemon has no right to set the clock (CAP_SYS_TIME): the bound is measured, nobody steers."""
 global___ReasonCode = ReasonCode
 
 @typing_extensions.final
@@ -318,6 +426,91 @@ class WatchReadingsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing_extensions.Literal["reading", b"reading"]) -> None: ...
 
 global___WatchReadingsResponse = WatchReadingsResponse
+
+@typing_extensions.final
+class ListEpochsRequest(google.protobuf.message.Message):
+    """ListEpochsRequest bounds the answer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: builtins.int
+    limit: builtins.int
+    """Most epochs to return; above 1000 it counts as 1000. Absent: 100."""
+    def __init__(
+        self,
+        *,
+        limit: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_limit", b"_limit", "limit", b"limit"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_limit", b"_limit", "limit", b"limit"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_limit", b"_limit"]) -> typing_extensions.Literal["limit"] | None: ...
+
+global___ListEpochsRequest = ListEpochsRequest
+
+@typing_extensions.final
+class ListEpochsResponse(google.protobuf.message.Message):
+    """ListEpochsResponse is the end of the journal."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCHS_FIELD_NUMBER: builtins.int
+    @property
+    def epochs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Epoch]:
+        """The newest last. Empty when the daemon keeps no journal."""
+    def __init__(
+        self,
+        *,
+        epochs: collections.abc.Iterable[global___Epoch] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["epochs", b"epochs"]) -> None: ...
+
+global___ListEpochsResponse = ListEpochsResponse
+
+@typing_extensions.final
+class Epoch(google.protobuf.message.Message):
+    """Epoch tells when one began, and why."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: builtins.int
+    BOOT_ID_FIELD_NUMBER: builtins.int
+    BEGAN_BOOT_NS_FIELD_NUMBER: builtins.int
+    BEGAN_WALL_NS_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    JUMP_NS_FIELD_NUMBER: builtins.int
+    epoch: builtins.int
+    """Its number, as in Reading.epoch; only comparable under the same boot_id."""
+    boot_id: builtins.str
+    """The boot in which it began."""
+    began_boot_ns: builtins.int
+    """CLOCK_BOOTTIME, ns, when the break was noticed."""
+    began_wall_ns: builtins.int
+    """What CLOCK_REALTIME said then, ns since 1970; for people, not for computing."""
+    cause: builtins.str
+    """Name of the ReasonCode without its prefix, for instance "CLOCK_STEPPED"; "STARTING" when the daemon started
+    without a reading to go on from. A text: the journal may hold causes of another release.
+    """
+    detail: builtins.str
+    """One sentence for a person."""
+    jump_ns: builtins.int
+    """How far the wall clock was set, ns; positive: forward. Absent when it was not, or when that is not known."""
+    def __init__(
+        self,
+        *,
+        epoch: builtins.int = ...,
+        boot_id: builtins.str = ...,
+        began_boot_ns: builtins.int = ...,
+        began_wall_ns: builtins.int = ...,
+        cause: builtins.str = ...,
+        detail: builtins.str = ...,
+        jump_ns: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_jump_ns", b"_jump_ns", "jump_ns", b"jump_ns"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_jump_ns", b"_jump_ns", "began_boot_ns", b"began_boot_ns", "began_wall_ns", b"began_wall_ns", "boot_id", b"boot_id", "cause", b"cause", "detail", b"detail", "epoch", b"epoch", "jump_ns", b"jump_ns"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_jump_ns", b"_jump_ns"]) -> typing_extensions.Literal["jump_ns"] | None: ...
+
+global___Epoch = Epoch
 
 @typing_extensions.final
 class Reason(google.protobuf.message.Message):
@@ -403,6 +596,7 @@ class Reading(google.protobuf.message.Message):
     SOURCE_KIND_FIELD_NUMBER: builtins.int
     OFFSET_NS_FIELD_NUMBER: builtins.int
     SEQUENCE_FIELD_NUMBER: builtins.int
+    ESTIMATE_95_NS_FIELD_NUMBER: builtins.int
     state: global___ClockState.ValueType
     """What the clock may be used for."""
     relative_bound_ns: builtins.int
@@ -441,7 +635,12 @@ class Reading(google.protobuf.message.Message):
     no verdict uses it. Absent when unknown.
     """
     sequence: builtins.int
-    """Rises by one with every measurement cycle of this daemon process."""
+    """Rises by one with every measurement cycle."""
+    estimate_95_ns: builtins.int
+    """95 % estimate of the error, for people and plots; never used by a verdict. The error against the reference stays
+    below this, ns, 95 % of the time, as far as the noise seen lately tells: asymmetric paths and false references do
+    not show in it. Absent when the source gives none, as chronyd does.
+    """
     def __init__(
         self,
         *,
@@ -460,9 +659,12 @@ class Reading(google.protobuf.message.Message):
         source_kind: global___SourceKind.ValueType = ...,
         offset_ns: builtins.int | None = ...,
         sequence: builtins.int = ...,
+        estimate_95_ns: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["_offset_ns", b"_offset_ns", "_relative_bound_ns", b"_relative_bound_ns", "_utc_bound_ns", b"_utc_bound_ns", "offset_ns", b"offset_ns", "reference", b"reference", "relative_bound_ns", b"relative_bound_ns", "utc_bound_ns", b"utc_bound_ns"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["_offset_ns", b"_offset_ns", "_relative_bound_ns", b"_relative_bound_ns", "_utc_bound_ns", b"_utc_bound_ns", "age_ns", b"age_ns", "as_of_boot_ns", b"as_of_boot_ns", "assumptions", b"assumptions", "boot_id", b"boot_id", "epoch", b"epoch", "growth_ppb", b"growth_ppb", "offset_ns", b"offset_ns", "reasons", b"reasons", "reference", b"reference", "relative_bound_ns", b"relative_bound_ns", "sequence", b"sequence", "source_kind", b"source_kind", "state", b"state", "utc_bound_ns", b"utc_bound_ns", "void_after_boot_ns", b"void_after_boot_ns"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_estimate_95_ns", b"_estimate_95_ns", "_offset_ns", b"_offset_ns", "_relative_bound_ns", b"_relative_bound_ns", "_utc_bound_ns", b"_utc_bound_ns", "estimate_95_ns", b"estimate_95_ns", "offset_ns", b"offset_ns", "reference", b"reference", "relative_bound_ns", b"relative_bound_ns", "utc_bound_ns", b"utc_bound_ns"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_estimate_95_ns", b"_estimate_95_ns", "_offset_ns", b"_offset_ns", "_relative_bound_ns", b"_relative_bound_ns", "_utc_bound_ns", b"_utc_bound_ns", "age_ns", b"age_ns", "as_of_boot_ns", b"as_of_boot_ns", "assumptions", b"assumptions", "boot_id", b"boot_id", "epoch", b"epoch", "estimate_95_ns", b"estimate_95_ns", "growth_ppb", b"growth_ppb", "offset_ns", b"offset_ns", "reasons", b"reasons", "reference", b"reference", "relative_bound_ns", b"relative_bound_ns", "sequence", b"sequence", "source_kind", b"source_kind", "state", b"state", "utc_bound_ns", b"utc_bound_ns", "void_after_boot_ns", b"void_after_boot_ns"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_estimate_95_ns", b"_estimate_95_ns"]) -> typing_extensions.Literal["estimate_95_ns"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing_extensions.Literal["_offset_ns", b"_offset_ns"]) -> typing_extensions.Literal["offset_ns"] | None: ...
     @typing.overload

@@ -25,6 +25,11 @@ class ClockStub(object):
                 request_serializer=clockgate_dot_v1_dot_clock__pb2.WatchReadingsRequest.SerializeToString,
                 response_deserializer=clockgate_dot_v1_dot_clock__pb2.WatchReadingsResponse.FromString,
                 )
+        self.ListEpochs = channel.unary_unary(
+                '/clockgate.v1.Clock/ListEpochs',
+                request_serializer=clockgate_dot_v1_dot_clock__pb2.ListEpochsRequest.SerializeToString,
+                response_deserializer=clockgate_dot_v1_dot_clock__pb2.ListEpochsResponse.FromString,
+                )
 
 
 class ClockServicer(object):
@@ -48,6 +53,14 @@ class ClockServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListEpochs(self, request, context):
+        """Returns the newest epochs of the journal, those of earlier boots included: when continuity broke, and why. Codes:
+        OK; INVALID_ARGUMENT when the limit is not positive.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClockServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +73,11 @@ def add_ClockServicer_to_server(servicer, server):
                     servicer.WatchReadings,
                     request_deserializer=clockgate_dot_v1_dot_clock__pb2.WatchReadingsRequest.FromString,
                     response_serializer=clockgate_dot_v1_dot_clock__pb2.WatchReadingsResponse.SerializeToString,
+            ),
+            'ListEpochs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEpochs,
+                    request_deserializer=clockgate_dot_v1_dot_clock__pb2.ListEpochsRequest.FromString,
+                    response_serializer=clockgate_dot_v1_dot_clock__pb2.ListEpochsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -103,5 +121,22 @@ class Clock(object):
         return grpc.experimental.unary_stream(request, target, '/clockgate.v1.Clock/WatchReadings',
             clockgate_dot_v1_dot_clock__pb2.WatchReadingsRequest.SerializeToString,
             clockgate_dot_v1_dot_clock__pb2.WatchReadingsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListEpochs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/clockgate.v1.Clock/ListEpochs',
+            clockgate_dot_v1_dot_clock__pb2.ListEpochsRequest.SerializeToString,
+            clockgate_dot_v1_dot_clock__pb2.ListEpochsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -31,6 +31,13 @@ class ClockStub:
     Slow readers miss intermediate readings, never the newest one. Codes: RESOURCE_EXHAUSTED when the daemon already
     serves its ceiling of streams (poll GetReading instead), UNAVAILABLE when the daemon stops.
     """
+    ListEpochs: grpc.UnaryUnaryMultiCallable[
+        clockgate.v1.clock_pb2.ListEpochsRequest,
+        clockgate.v1.clock_pb2.ListEpochsResponse,
+    ]
+    """Returns the newest epochs of the journal, those of earlier boots included: when continuity broke, and why. Codes:
+    OK; INVALID_ARGUMENT when the limit is not positive.
+    """
 
 class ClockServicer(metaclass=abc.ABCMeta):
     """Clock tells how good the node's clock is. Every call is read-only and needs no privilege."""
@@ -53,6 +60,15 @@ class ClockServicer(metaclass=abc.ABCMeta):
         """Streams the newest reading now, then on every change and at least once a second until the client cancels.
         Slow readers miss intermediate readings, never the newest one. Codes: RESOURCE_EXHAUSTED when the daemon already
         serves its ceiling of streams (poll GetReading instead), UNAVAILABLE when the daemon stops.
+        """
+    @abc.abstractmethod
+    def ListEpochs(
+        self,
+        request: clockgate.v1.clock_pb2.ListEpochsRequest,
+        context: grpc.ServicerContext,
+    ) -> clockgate.v1.clock_pb2.ListEpochsResponse:
+        """Returns the newest epochs of the journal, those of earlier boots included: when continuity broke, and why. Codes:
+        OK; INVALID_ARGUMENT when the limit is not positive.
         """
 
 def add_ClockServicer_to_server(servicer: ClockServicer, server: grpc.Server) -> None: ...

@@ -14,23 +14,29 @@ _sym_db = _symbol_database.Default()
 from clockgate.v1 import clock_pb2 as clockgate_dot_v1_dot_clock__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63lockgate/v1/gate.proto\x12\x0c\x63lockgate.v1\x1a\x18\x63lockgate/v1/clock.proto\"*\n\x06Limits\x12\x0f\n\x07warn_ns\x18\x01 \x01(\x03\x12\x0f\n\x07hold_ns\x18\x02 \x01(\x03\"]\n\x0c\x43heckRequest\x12$\n\x06limits\x18\x01 \x01(\x0b\x32\x14.clockgate.v1.Limits\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x0c\n\x04step\x18\x04 \x01(\x03\"\xc0\x01\n\rCheckResponse\x12/\n\x0cstep_verdict\x18\x01 \x01(\x0e\x32\x19.clockgate.v1.StepVerdict\x12/\n\x0csave_verdict\x18\x02 \x01(\x0e\x32\x19.clockgate.v1.SaveVerdict\x12%\n\x07reasons\x18\x03 \x03(\x0b\x32\x14.clockgate.v1.Reason\x12&\n\x07reading\x18\x04 \x01(\x0b\x32\x15.clockgate.v1.Reading*\xa4\x01\n\x0bStepVerdict\x12\x1c\n\x18STEP_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n\x14STEP_VERDICT_PROCEED\x10\x01\x12\x15\n\x11STEP_VERDICT_WARN\x10\x02\x12\x15\n\x11STEP_VERDICT_HOLD\x10\x03\x12\x15\n\x11STEP_VERDICT_STOP\x10\x04\x12\x18\n\x14STEP_VERDICT_UNKNOWN\x10\x05*}\n\x0bSaveVerdict\x12\x1c\n\x18SAVE_VERDICT_UNSPECIFIED\x10\x00\x12\x15\n\x11SAVE_VERDICT_SAVE\x10\x01\x12\x1d\n\x19SAVE_VERDICT_SAVE_UNTIMED\x10\x02\x12\x1a\n\x16SAVE_VERDICT_SKIP_SAVE\x10\x03\x32H\n\x04Gate\x12@\n\x05\x43heck\x12\x1a.clockgate.v1.CheckRequest\x1a\x1b.clockgate.v1.CheckResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63lockgate/v1/gate.proto\x12\x0c\x63lockgate.v1\x1a\x18\x63lockgate/v1/clock.proto\"/\n\x12RegisterJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\"N\n\x13RegisterJobResponse\x12\"\n\x05lease\x18\x01 \x01(\x0b\x32\x13.clockgate.v1.Lease\x12\x13\n\x0bis_enforced\x18\x02 \x01(\x08\"{\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x16\n\x0eopened_boot_ns\x18\x04 \x01(\x03\x12\x17\n\x0f\x63hecked_boot_ns\x18\x05 \x01(\x03\x12\x14\n\x0c\x65nds_boot_ns\x18\x06 \x01(\x03\"*\n\x06Limits\x12\x0f\n\x07warn_ns\x18\x01 \x01(\x03\x12\x0f\n\x07hold_ns\x18\x02 \x01(\x03\"]\n\x0c\x43heckRequest\x12$\n\x06limits\x18\x01 \x01(\x0b\x32\x14.clockgate.v1.Limits\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x0c\n\x04step\x18\x04 \x01(\x03\"\xc0\x01\n\rCheckResponse\x12/\n\x0cstep_verdict\x18\x01 \x01(\x0e\x32\x19.clockgate.v1.StepVerdict\x12/\n\x0csave_verdict\x18\x02 \x01(\x0e\x32\x19.clockgate.v1.SaveVerdict\x12%\n\x07reasons\x18\x03 \x03(\x0b\x32\x14.clockgate.v1.Reason\x12&\n\x07reading\x18\x04 \x01(\x0b\x32\x15.clockgate.v1.Reading*\xa4\x01\n\x0bStepVerdict\x12\x1c\n\x18STEP_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n\x14STEP_VERDICT_PROCEED\x10\x01\x12\x15\n\x11STEP_VERDICT_WARN\x10\x02\x12\x15\n\x11STEP_VERDICT_HOLD\x10\x03\x12\x15\n\x11STEP_VERDICT_STOP\x10\x04\x12\x18\n\x14STEP_VERDICT_UNKNOWN\x10\x05*}\n\x0bSaveVerdict\x12\x1c\n\x18SAVE_VERDICT_UNSPECIFIED\x10\x00\x12\x15\n\x11SAVE_VERDICT_SAVE\x10\x01\x12\x1d\n\x19SAVE_VERDICT_SAVE_UNTIMED\x10\x02\x12\x1a\n\x16SAVE_VERDICT_SKIP_SAVE\x10\x03\x32\xa0\x01\n\x04Gate\x12@\n\x05\x43heck\x12\x1a.clockgate.v1.CheckRequest\x1a\x1b.clockgate.v1.CheckResponse\x12V\n\x0bRegisterJob\x12 .clockgate.v1.RegisterJobRequest\x1a!.clockgate.v1.RegisterJobResponse(\x01\x30\x01\x62\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'clockgate.v1.gate_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _STEPVERDICT._serialized_start=402
-  _STEPVERDICT._serialized_end=566
-  _SAVEVERDICT._serialized_start=568
-  _SAVEVERDICT._serialized_end=693
-  _LIMITS._serialized_start=67
-  _LIMITS._serialized_end=109
-  _CHECKREQUEST._serialized_start=111
-  _CHECKREQUEST._serialized_end=204
-  _CHECKRESPONSE._serialized_start=207
-  _CHECKRESPONSE._serialized_end=399
-  _GATE._serialized_start=695
-  _GATE._serialized_end=767
+  _STEPVERDICT._serialized_start=656
+  _STEPVERDICT._serialized_end=820
+  _SAVEVERDICT._serialized_start=822
+  _SAVEVERDICT._serialized_end=947
+  _REGISTERJOBREQUEST._serialized_start=67
+  _REGISTERJOBREQUEST._serialized_end=114
+  _REGISTERJOBRESPONSE._serialized_start=116
+  _REGISTERJOBRESPONSE._serialized_end=194
+  _LEASE._serialized_start=196
+  _LEASE._serialized_end=319
+  _LIMITS._serialized_start=321
+  _LIMITS._serialized_end=363
+  _CHECKREQUEST._serialized_start=365
+  _CHECKREQUEST._serialized_end=458
+  _CHECKRESPONSE._serialized_start=461
+  _CHECKRESPONSE._serialized_end=653
+  _GATE._serialized_start=950
+  _GATE._serialized_end=1110
 # @@protoc_insertion_point(module_scope)

@@ -84,6 +84,92 @@ SAVE_VERDICT_SKIP_SAVE: SaveVerdict.ValueType  # 3
 global___SaveVerdict = SaveVerdict
 
 @typing_extensions.final
+class RegisterJobRequest(google.protobuf.message.Message):
+    """RegisterJobRequest names who asks for a lease. Further messages on the stream are not read."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    """Name of the training job, 1 to 200 printable characters; the one that its Checks carry."""
+    rank: builtins.int
+    """Rank of the asker in its job, from 0."""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        rank: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["job", b"job", "rank", b"rank"]) -> None: ...
+
+global___RegisterJobRequest = RegisterJobRequest
+
+@typing_extensions.final
+class RegisterJobResponse(google.protobuf.message.Message):
+    """RegisterJobResponse is the lease that was opened."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: builtins.int
+    IS_ENFORCED_FIELD_NUMBER: builtins.int
+    @property
+    def lease(self) -> global___Lease:
+        """Always set."""
+    is_enforced: builtins.bool
+    """Whether this daemon manages the clock, so that the lease has force. A time daemon that is not ours does not know
+    of leases: under it a step is only reported.
+    """
+    def __init__(
+        self,
+        *,
+        lease: global___Lease | None = ...,
+        is_enforced: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["is_enforced", b"is_enforced", "lease", b"lease"]) -> None: ...
+
+global___RegisterJobResponse = RegisterJobResponse
+
+@typing_extensions.final
+class Lease(google.protobuf.message.Message):
+    """Lease is a job's open no-step lease on this node. Stamps are CLOCK_BOOTTIME of this node, ns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    OPENED_BOOT_NS_FIELD_NUMBER: builtins.int
+    CHECKED_BOOT_NS_FIELD_NUMBER: builtins.int
+    ENDS_BOOT_NS_FIELD_NUMBER: builtins.int
+    lease_id: builtins.str
+    """Names it in BreakLease; never reused by one daemon process."""
+    job: builtins.str
+    """As registered."""
+    rank: builtins.int
+    """As registered."""
+    opened_boot_ns: builtins.int
+    """When it was opened."""
+    checked_boot_ns: builtins.int
+    """The last sign of life: the opening or a Check of this job and rank."""
+    ends_boot_ns: builtins.int
+    """When it ends without a further Check."""
+    def __init__(
+        self,
+        *,
+        lease_id: builtins.str = ...,
+        job: builtins.str = ...,
+        rank: builtins.int = ...,
+        opened_boot_ns: builtins.int = ...,
+        checked_boot_ns: builtins.int = ...,
+        ends_boot_ns: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["checked_boot_ns", b"checked_boot_ns", "ends_boot_ns", b"ends_boot_ns", "job", b"job", "lease_id", b"lease_id", "opened_boot_ns", b"opened_boot_ns", "rank", b"rank"]) -> None: ...
+
+global___Lease = Lease
+
+@typing_extensions.final
 class Limits(google.protobuf.message.Message):
     """Limits are widths between two nodes of a cluster. One node's own bound is compared with half of them, since two
     such nodes can disagree by the sum of their bounds.
@@ -121,7 +207,7 @@ class CheckRequest(google.protobuf.message.Message):
     def limits(self) -> global___Limits:
         """Required."""
     job: builtins.str
-    """Name of the training job; may be empty."""
+    """Name of the training job; may be empty. Renews the lease of this job and rank, if there is one."""
     rank: builtins.int
     """Rank of the asker in its job, from 0."""
     step: builtins.int

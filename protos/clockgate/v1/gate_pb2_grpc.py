@@ -21,6 +21,11 @@ class GateStub(object):
                 request_serializer=clockgate_dot_v1_dot_gate__pb2.CheckRequest.SerializeToString,
                 response_deserializer=clockgate_dot_v1_dot_gate__pb2.CheckResponse.FromString,
                 )
+        self.RegisterJob = channel.stream_stream(
+                '/clockgate.v1.Gate/RegisterJob',
+                request_serializer=clockgate_dot_v1_dot_gate__pb2.RegisterJobRequest.SerializeToString,
+                response_deserializer=clockgate_dot_v1_dot_gate__pb2.RegisterJobResponse.FromString,
+                )
 
 
 class GateServicer(object):
@@ -36,6 +41,20 @@ class GateServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterJob(self, request_iterator, context):
+        """Opens a no-step lease for one rank of a job and holds it until the stream ends: while any lease is open, the
+        daemon lets nothing that it manages step the clock or reset a link. The client sends one RegisterJobRequest, gets
+        one RegisterJobResponse, and keeps the stream open; closing only its own side keeps the lease. Every Check of the
+        same job and rank renews the lease; without one it ends after Lease.ends_boot_ns. Codes, beside a cancellation by
+        the client: INVALID_ARGUMENT when the request is missing or names no usable job or rank; RESOURCE_EXHAUSTED when
+        too many leases, or too many streams, are open; PERMISSION_DENIED while the operator's break of a lease of this job
+        keeps it from getting another; ABORTED when the lease expired or was broken; UNAVAILABLE when the daemon stops.
+        The details say which, and when to ask again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GateServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -43,6 +62,11 @@ def add_GateServicer_to_server(servicer, server):
                     servicer.Check,
                     request_deserializer=clockgate_dot_v1_dot_gate__pb2.CheckRequest.FromString,
                     response_serializer=clockgate_dot_v1_dot_gate__pb2.CheckResponse.SerializeToString,
+            ),
+            'RegisterJob': grpc.stream_stream_rpc_method_handler(
+                    servicer.RegisterJob,
+                    request_deserializer=clockgate_dot_v1_dot_gate__pb2.RegisterJobRequest.FromString,
+                    response_serializer=clockgate_dot_v1_dot_gate__pb2.RegisterJobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -70,5 +94,22 @@ class Gate(object):
         return grpc.experimental.unary_unary(request, target, '/clockgate.v1.Gate/Check',
             clockgate_dot_v1_dot_gate__pb2.CheckRequest.SerializeToString,
             clockgate_dot_v1_dot_gate__pb2.CheckResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def RegisterJob(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(request_iterator, target, '/clockgate.v1.Gate/RegisterJob',
+            clockgate_dot_v1_dot_gate__pb2.RegisterJobRequest.SerializeToString,
+            clockgate_dot_v1_dot_gate__pb2.RegisterJobResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

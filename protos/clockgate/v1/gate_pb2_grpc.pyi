@@ -4,6 +4,7 @@ isort:skip_file
 Verdict: what one node says about going on with a training step and about saving a checkpoint."""
 import abc
 import clockgate.v1.gate_pb2
+import collections.abc
 import grpc
 
 class GateStub:
@@ -19,6 +20,19 @@ class GateStub:
     """Judges the newest reading under the caller's limits. Never blocks on a measurement. Clients should set a deadline
     of a second or less. Codes: OK; INVALID_ARGUMENT when a limit is missing, not positive, or warn is above hold.
     """
+    RegisterJob: grpc.StreamStreamMultiCallable[
+        clockgate.v1.gate_pb2.RegisterJobRequest,
+        clockgate.v1.gate_pb2.RegisterJobResponse,
+    ]
+    """Opens a no-step lease for one rank of a job and holds it until the stream ends: while any lease is open, the
+    daemon lets nothing that it manages step the clock or reset a link. The client sends one RegisterJobRequest, gets
+    one RegisterJobResponse, and keeps the stream open; closing only its own side keeps the lease. Every Check of the
+    same job and rank renews the lease; without one it ends after Lease.ends_boot_ns. Codes, beside a cancellation by
+    the client: INVALID_ARGUMENT when the request is missing or names no usable job or rank; RESOURCE_EXHAUSTED when
+    too many leases, or too many streams, are open; PERMISSION_DENIED while the operator's break of a lease of this job
+    keeps it from getting another; ABORTED when the lease expired or was broken; UNAVAILABLE when the daemon stops.
+    The details say which, and when to ask again.
+    """
 
 class GateServicer(metaclass=abc.ABCMeta):
     """Gate answers one rank's question about its own node. A rank never acts on this answer alone: ranks exchange their
@@ -33,6 +47,21 @@ class GateServicer(metaclass=abc.ABCMeta):
     ) -> clockgate.v1.gate_pb2.CheckResponse:
         """Judges the newest reading under the caller's limits. Never blocks on a measurement. Clients should set a deadline
         of a second or less. Codes: OK; INVALID_ARGUMENT when a limit is missing, not positive, or warn is above hold.
+        """
+    @abc.abstractmethod
+    def RegisterJob(
+        self,
+        request_iterator: collections.abc.Iterator[clockgate.v1.gate_pb2.RegisterJobRequest],
+        context: grpc.ServicerContext,
+    ) -> collections.abc.Iterator[clockgate.v1.gate_pb2.RegisterJobResponse]:
+        """Opens a no-step lease for one rank of a job and holds it until the stream ends: while any lease is open, the
+        daemon lets nothing that it manages step the clock or reset a link. The client sends one RegisterJobRequest, gets
+        one RegisterJobResponse, and keeps the stream open; closing only its own side keeps the lease. Every Check of the
+        same job and rank renews the lease; without one it ends after Lease.ends_boot_ns. Codes, beside a cancellation by
+        the client: INVALID_ARGUMENT when the request is missing or names no usable job or rank; RESOURCE_EXHAUSTED when
+        too many leases, or too many streams, are open; PERMISSION_DENIED while the operator's break of a lease of this job
+        keeps it from getting another; ABORTED when the lease expired or was broken; UNAVAILABLE when the daemon stops.
+        The details say which, and when to ask again.
         """
 
 def add_GateServicer_to_server(servicer: GateServicer, server: grpc.Server) -> None: ...
