@@ -1,10 +1,12 @@
 """The host's clocks and boot identity: the only place where the daemon reads a clock."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,15 @@ class Stamp:
     boot_ns: int
     mono_ns: int
     wall_ns: int
+
+
+@dataclass(frozen=True)
+class RateStamp:
+    """CLOCK_MONOTONIC beside CLOCK_MONOTONIC_RAW, ns, read at most `error_ns` apart."""
+
+    raw_ns: int
+    mono_ns: int
+    error_ns: int
 
 
 def boot_ns() -> int:
@@ -29,6 +40,19 @@ def mono_ns() -> int:
 def stamp() -> Stamp:
     """Read the three clocks, the steered one last, so that ages come out too long rather than too short."""
     return Stamp(boot_ns=boot_ns(), mono_ns=mono_ns(), wall_ns=time.clock_gettime_ns(time.CLOCK_REALTIME))
+
+
+def tightest(read: Callable[[], Stamp] = stamp) -> Stamp:
+    """The best of a few looks: one preempted between two clocks would show a step that never was."""
+    return min((read() for _ in range(_LOOKS)), key=lambda one: one.wall_ns - one.boot_ns)
+
+
+def rate_stamp() -> RateStamp:
+    """Read the slewed clock between two reads of the raw one; the middle of these is the raw time of the reading."""
+    before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    slewed_ns = mono_ns()
+    spread_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - before_ns
+    return RateStamp(before_ns + spread_ns // 2, slewed_ns, -(-spread_ns // 2))
 
 
 def boot_id() -> str:

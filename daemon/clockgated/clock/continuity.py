@@ -52,8 +52,13 @@ def continuity_between(before: Look, after: Look, allowed_step_ns: int, leap_in_
     return Continuity(tuple(_breaks(before, after, allowed_step_ns, leap_in_progress)))
 
 
+def jump_between_ns(before: Look, after: Look) -> int:
+    """How far the wall clock was set between two looks of one boot, ns; positive: forward."""
+    return (after.wall_ns - after.boot_ns) - (before.wall_ns - before.boot_ns)
+
+
 def _breaks(before: Look, after: Look, allowed_step_ns: int, leap_in_progress: bool) -> Iterator[Reason]:
-    jump_ns = (after.wall_ns - after.boot_ns) - (before.wall_ns - before.boot_ns)
+    jump_ns = jump_between_ns(before, after)
     unexplained_ns = abs(jump_ns)
     if leap_in_progress:
         unexplained_ns = min(unexplained_ns, abs(unexplained_ns - NS_PER_S))

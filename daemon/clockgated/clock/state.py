@@ -49,7 +49,8 @@ class StatePolicy:
 class Promise:
     """The last bound that every gate stood behind, at `as_of_boot_ns`.
 
-    `measured_*` is what that measurement claimed; `bound_ns` may be wider (see `_promise`).
+    `measured_*` is what that measurement claimed; `bound_ns` may be wider (see `_promise`). The gates were last true at
+    `good_boot_ns`, which is earlier where the bound was taken up again after a restart: the horizon counts from there.
     """
 
     bound_ns: int
@@ -58,6 +59,7 @@ class Promise:
     measured_utc_bound_ns: int | None
     growth_ppb: int
     as_of_boot_ns: int
+    good_boot_ns: int
     reference: Reference
     assumptions: tuple[str, ...]
     update_id: str | None
@@ -101,6 +103,7 @@ class Track:
     reasons: tuple[Reason, ...]
     promise: Promise | None = None
     breach: Breach | None = None
+    estimate_95_ns: int | None = None
 
 
 def start(kind: SourceKind, now_boot_ns: int, epoch: int = 1, sequence: int = 0) -> Track:
@@ -143,11 +146,16 @@ def allowed_step_ns(track: Track, now_boot_ns: int, policy: StatePolicy) -> int:
     return min(track.promise.bound_at_ns(now_boot_ns), policy.max_bound_ns)
 
 
+def has_bound(track: Track) -> bool:
+    """Whether the state shows a bound, be it usable or for information."""
+    return track.state in _BOUND_SHOWN and track.promise is not None
+
+
 def reading_of(track: Track, boot_id: str, policy: StatePolicy) -> Reading:
     """The published value. Its stamp is that of the current cycle also while the source is lost, with the bound grown
     to it: a live daemon's reading does not expire because its source is silent, only because the daemon is.
     """
-    promise = track.promise if track.state in _BOUND_SHOWN else None
+    promise = track.promise if has_bound(track) else None
     return Reading(
         state=track.state,
         relative_bound_ns=promise.bound_at_ns(track.as_of_boot_ns) if promise else None,
@@ -164,6 +172,7 @@ def reading_of(track: Track, boot_id: str, policy: StatePolicy) -> Reading:
         source_kind=track.kind,
         offset_ns=track.offset_ns,
         sequence=track.sequence,
+        estimate_95_ns=track.estimate_95_ns,
     )
 
 
@@ -179,6 +188,7 @@ def _noted(track: Track, measurement: Evidence | Silence) -> Track:
             offset_ns=None,
             assumptions=(),
             reasons=(measurement.reason,),
+            estimate_95_ns=None,
         )
     return replace(
         track,
@@ -189,6 +199,7 @@ def _noted(track: Track, measurement: Evidence | Silence) -> Track:
         offset_ns=measurement.offset_ns,
         assumptions=measurement.assumptions,
         reasons=measurement.faults + measurement.remarks,
+        estimate_95_ns=measurement.estimate_95_ns,
     )
 
 
@@ -201,7 +212,7 @@ def _broken(track: Track, measurement: Evidence | Silence, continuity: Continuit
         good_cycles=0,
         promise=None,
         breach=Breach(continuity.breaks, _update_id(measurement)),
-        reasons=continuity.breaks + track.reasons,
+        reasons=_joined(continuity.breaks, track.reasons),
     )
 
 
@@ -217,7 +228,13 @@ def _breach_watched(track: Track, measurement: Evidence | Silence) -> Track:
             return replace(track, breach=None)
     if breach.update_id is None:
         breach = replace(breach, update_id=_update_id(measurement))
-    return replace(track, breach=breach, reasons=breach.reasons + track.reasons)
+    return replace(track, breach=breach, reasons=_joined(breach.reasons, track.reasons))
+
+
+def _joined(breaks: tuple[Reason, ...], others: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """Both, where the cause of a break still shows as a fault: once."""
+    codes = {reason.code for reason in breaks}
+    return breaks + tuple(reason for reason in others if reason.code not in codes)
 
 
 def _update_id(measurement: Evidence | Silence) -> str | None:
@@ -251,6 +268,7 @@ def _promise(previous: Promise | None, evidence: Evidence, measured_ns: int, pol
         measured_utc_bound_ns=evidence.utc_bound_ns,
         growth_ppb=max(policy.growth_ppb, evidence.growth_ppb or 0),
         as_of_boot_ns=evidence.as_of_boot_ns,
+        good_boot_ns=evidence.as_of_boot_ns,
         reference=evidence.reference,
         assumptions=evidence.assumptions,
         update_id=evidence.update_id,
@@ -294,7 +312,7 @@ def _on_other(track: Track, now_boot_ns: int, policy: StatePolicy) -> Track:
     bound_ns = track.promise.bound_at_ns(now_boot_ns)
     if bound_ns > policy.max_bound_ns:
         reasons += (_over_limit(bound_ns, policy),)
-    lost_ns = now_boot_ns - track.promise.as_of_boot_ns
+    lost_ns = now_boot_ns - track.promise.good_boot_ns
     if lost_ns > policy.holdover_horizon_ns:
         detail = (
             f"the source has been lost for {lost_ns / NS_PER_S:.1f} s; "

@@ -88,8 +88,9 @@ def _exit_code(child: subprocess.Popen[bytes], due_s: float) -> int | None:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Kill what still runs, with its group, reap it, close the pipes."""
-    # Only while the child is not reaped is its number, and with it the group's, surely still its own.
-    if child.poll() is None:
+    # Only while the child is not reaped is its number, and with it the group's, surely still its own: so before any
+    # poll or wait. One that ended by itself may have left others behind in its group.
+    if child.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         # It ends at once unless it hangs in the kernel; such a one is reaped by the interpreter later.

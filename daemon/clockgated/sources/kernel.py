@@ -1,5 +1,7 @@
 """The kernel's own NTP variables, by adjtimex(2) without a change, and whether their bound can be trusted.
 
+They are a source where no time daemon can be asked, and a witness (`read_look`) beside every source.
+
 The kernel keeps whatever the time daemon wrote. chronyd and ntpd write root delay / 2 + root dispersion there, and
 the kernel lets it grow; timesyncd and phc2sys write 0, only to clear the unsynchronised flag.
 """
@@ -12,11 +14,13 @@ from pathlib import Path
 
 from clockgated import host
 from clockgated.clock.model import Evidence, Reason, ReasonCode, Reference, Silence, SourceKind
+from clockgated.clock.witness import KernelLook, KernelState
 from clockgated.sources.clock_writer import ClockWriter, find_writers, is_running
-from clockgated.units import NS_PER_S, NS_PER_US
+from clockgated.units import NS_PER_S, NS_PER_US, PPB_PER_PPM
 
-_TIME_LEAP_IN_PROGRESS = 3
 _STA_NANO = 0x2000
+# adjtimex counts the frequency in units of 2^-16 ppm.
+_PPB_PER_FREQ_UNIT = PPB_PER_PPM / (1 << 16)
 # The kernel stops counting here; nobody has vouched for the clock since.
 _UNSYNCHRONISED_US = 16_000_000
 # Reading clocks, and the two values that the daemon cut to whole microseconds.
@@ -59,7 +63,7 @@ class Timex(ctypes.Structure):
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """What is used of adjtimex's answer. `offset_ns` is the correction still to be made, positive: clock behind."""
+    """What the source uses of adjtimex's answer. `offset_ns` is the correction to be made, positive: clock behind."""
 
     time_state: int
     offset_ns: int
@@ -69,13 +73,26 @@ class KernelTimes:
 
 def read_adjtimex() -> KernelTimes:
     """Ask the kernel, changing nothing; needs no privilege. OSError when a sandbox forbids the call."""
-    timex = Timex()
-    time_state = _libc().adjtimex(ctypes.byref(timex))
-    if time_state < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"adjtimex: {os.strerror(number)}")
+    time_state, timex = _ask()
     scale = 1 if timex.status & _STA_NANO else NS_PER_US
     return KernelTimes(time_state, timex.offset * scale, timex.maxerror, timex.esterror)
+
+
+def read_look() -> KernelLook | None:
+    """How the kernel steers the clock just now, for the witnesses; None when a sandbox forbids the call."""
+    boot_ns = host.boot_ns()
+    try:
+        time_state, timex = _ask()
+    except OSError:
+        return None
+    return KernelLook(
+        boot_ns=boot_ns,
+        freq_ppb=timex.freq * _PPB_PER_FREQ_UNIT,
+        tick_us=timex.tick,
+        status=timex.status,
+        state=KernelState(time_state),
+        tai_offset_s=timex.tai or None,
+    )
 
 
 def kernel_evidence(
@@ -93,7 +110,7 @@ def kernel_evidence(
     bound_ns = None
     if not faults:
         bound_ns = (times.maxerror_us + times.esterror_us) * NS_PER_US + abs(times.offset_ns) + _FLOOR_NS
-    is_leaping = times.time_state == _TIME_LEAP_IN_PROGRESS
+    is_leaping = times.time_state == KernelState.IN_PROGRESS
     leaping = (Reason(ReasonCode.LEAP_IN_PROGRESS, "the kernel is inside a leap second; the last bound is kept"),)
     return Evidence(
         kind=SourceKind.KERNEL,
@@ -162,5 +179,10 @@ def _distrust(writers: Sequence[ClockWriter]) -> str | None:
     return None
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def _ask() -> tuple[int, Timex]:
+    timex = Timex()
+    time_state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
+    if time_state < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"adjtimex: {os.strerror(number)}")
+    return time_state, timex

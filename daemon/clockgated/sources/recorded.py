@@ -39,6 +39,7 @@ class Frame:
     bound_ns: int | None = None
     utc_bound_ns: int | None = None
     offset_ns: int | None = None
+    estimate_95_ns: int | None = None
     reference: Reference = _NO_REFERENCE
     faults: tuple[Reason, ...] = ()
     leap_in_progress: bool = False
@@ -71,6 +72,7 @@ class RecordedSource:
             bound_ns=frame.bound_ns,
             utc_bound_ns=frame.utc_bound_ns,
             offset_ns=frame.offset_ns,
+            estimate_95_ns=frame.estimate_95_ns,
             reference=frame.reference,
             faults=frame.faults,
             assumptions=_ASSUMPTIONS,
@@ -131,6 +133,7 @@ def _measurement(after_ns: int, read: Mapping[str, Any]) -> Frame:
         bound_ns=read["bound_ns"],
         utc_bound_ns=read.get("utc_bound_ns", read["bound_ns"]),
         offset_ns=read.get("offset_ns"),
+        estimate_95_ns=read.get("estimate_95_ns"),
         reference=Reference(
             identity=read.get("identity"),
             source_name=read.get("source_name") or "",
@@ -207,6 +210,7 @@ _KEYS: Mapping[str, Callable[[str, object], Any]] = {
     "bound_ns": _bound,
     "utc_bound_ns": _bound,
     "offset_ns": _offset,
+    "estimate_95_ns": _bound,
     "identity": _text,
     "source_name": _text,
     "stratum": _stratum,

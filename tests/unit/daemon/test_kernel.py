@@ -6,7 +6,7 @@ import pytest
 from clockgated import host
 from clockgated.clock.model import Evidence, ReasonCode, Silence, Traceability
 from clockgated.sources.clock_writer import ClockWriter
-from clockgated.sources.kernel import KernelSource, KernelTimes, Timex, kernel_evidence, read_adjtimex
+from clockgated.sources.kernel import KernelSource, KernelTimes, Timex, kernel_evidence, read_adjtimex, read_look
 from support.evidence import SECOND
 from support.fake_proc import add_process
 
@@ -132,6 +132,16 @@ def test_a_forbidden_call_is_a_silence(tmp_path: Path) -> None:
 @pytest.mark.skipif(ctypes.sizeof(ctypes.c_long) != 8, reason="the size is that of a 64-bit struct timex")
 def test_the_kernel_writes_no_further_than_our_structure() -> None:
     assert ctypes.sizeof(Timex) == 208
+
+
+def test_the_real_kernel_shows_how_it_steers() -> None:
+    before = host.boot_ns()
+    look = read_look()
+    assert look is not None
+    assert before <= look.boot_ns <= host.boot_ns()
+    assert abs(look.freq_ppb) <= 500_001
+    assert 9_000 <= look.tick_us <= 11_000
+    assert look.tai_offset_s is None or 30 < look.tai_offset_s < 50
 
 
 def test_the_real_kernel_answers_without_a_change() -> None:
