@@ -1,0 +1,1 @@
+"""Keeping the time daemons running: start, watch, back off, adopt, stop. What runs is decided elsewhere."""
