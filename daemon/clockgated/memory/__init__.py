@@ -1,0 +1,1 @@
+"""What the daemon remembers across its own restart: the last reading, and the journal of disruptions."""
