@@ -5,149 +5,89 @@ only looked for. Nothing here acts on a setting.
 """
 
 import difflib
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Protocol, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
+from clockgated.config_values import Choice, Kind, Member, Number, OptionalPath, SocketPath, Switch, Text, Whole
 from clockgated.errors import ConfigError
+from clockgated.manage.planned import Folders
+from clockgated.manage.settings import (
+    MAX_DRIFT_PPM,
+    MAX_DRIFT_RANGE_PPM,
+    ManageSettings,
+    Mode,
+    NtpSettings,
+    PtpSettings,
+)
+from clockgated.manage.settings import problems as manage_problems
+from clockgated.manage.table import read_settings
 
 DEFAULT_FILE = Path("/etc/clockgate/clockgated.toml")
-SOCKET_PATH_LIMIT_BYTES = 107  # sockaddr_un.sun_path is 108 bytes, one of them the final NUL
+PTP_ANSWER_S = 0.5
+"""How long ptp4l may take to answer in each cycle, beside chronyc's own time."""
 
 _SHOWN_CHARACTERS = 80
 
 
-class _Kind(Protocol):
-    """What a key may hold: `wanted` says it to a person, `read` returns the value or raises ValueError."""
-
-    @property
-    def wanted(self) -> str: ...
-
-    def read(self, value: object) -> Any: ...
-
-
-@dataclass(frozen=True)
-class _Number:
-    low: float
-    high: float
-
-    @property
-    def wanted(self) -> str:
-        return f"a number from {self.low:g} to {self.high:g}"
-
-    def read(self, value: object) -> float:
-        # bool is an int to Python and never a quantity to a person.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError
-        if not self.low <= value <= self.high:
-            raise ValueError
-        return float(value)
-
-
-@dataclass(frozen=True)
-class _Whole:
-    low: int
-    high: int
-
-    @property
-    def wanted(self) -> str:
-        return f"a whole number from {self.low} to {self.high}"
-
-    def read(self, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True)
-class _Choice:
-    known: tuple[str, ...]
-
-    @property
-    def wanted(self) -> str:
-        names = ", ".join(f'"{name}"' for name in self.known)
-        return f"one of {names}" if len(self.known) > 1 else f"{names}, the only value known"
-
-    def read(self, value: object) -> str:
-        if not isinstance(value, str) or value not in self.known:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True)
-class _Text:
-    wanted: str
-
-    def read(self, value: object) -> str:
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise ValueError
-        return value
-
-
-@dataclass(frozen=True)
-class _OptionalPath:
-    wanted: str = 'a path, or "" for none'
-
-    def read(self, value: object) -> Path | None:
-        if not isinstance(value, str) or "\0" in value:
-            raise ValueError
-        return Path(value) if value else None
-
-
-@dataclass(frozen=True)
-class _SocketPath:
-    wanted: str = f"an absolute path of at most {SOCKET_PATH_LIMIT_BYTES} bytes"
-
-    def read(self, value: object) -> Path:
-        if not isinstance(value, str) or "\0" in value or not value.startswith("/") or value.endswith("/"):
-            raise ValueError
-        if len(value.encode(errors="surrogateescape")) > SOCKET_PATH_LIMIT_BYTES:
-            raise ValueError
-        return Path(value)
-
-
 @dataclass(frozen=True)
 class ClockConfig:
-    """How the clock is judged. `source` "auto" is chrony when its socket exists at start, else the kernel."""
+    """Who steers the clock, and how it is judged.
 
-    mode: Annotated[str, _Choice(("observe",))] = "observe"
-    source: Annotated[str, _Choice(("auto", "chrony", "kernel", "recorded"))] = "auto"
-    max_bound_ms: Annotated[float, _Number(0.001, 60_000)] = 50.0
-    reading_ttl_s: Annotated[float, _Number(0.1, 3600)] = 5.0
-    max_drift_ppm: Annotated[float, _Number(0.001, 1000)] = 50.0
-    holdover_horizon_s: Annotated[float, _Number(0, 1_000_000)] = 1000.0
-    poll_interval_s: Annotated[float, _Number(0.05, 60)] = 1.0
-    sync_cycles: Annotated[int, _Whole(1, 1000)] = 3
+    `mode` and `take_over` are those of clock management, `node_count` the size of the cluster, None when nobody states
+    it. `source` belongs to observing: "auto" is chrony when its socket exists at start, else the kernel.
+    """
+
+    mode: Annotated[Mode, Member(Mode)] = Mode.AUTO
+    take_over: Annotated[bool, Switch()] = False
+    node_count: Annotated[int | None, Whole(1, 1_000_000)] = None
+    source: Annotated[str, Choice(("auto", "chrony", "kernel", "recorded"))] = "auto"
+    max_bound_ms: Annotated[float, Number(0.001, 60_000)] = 50.0
+    reading_ttl_s: Annotated[float, Number(0.1, 3600)] = 5.0
+    max_drift_ppm: Annotated[float, Number(*MAX_DRIFT_RANGE_PPM)] = MAX_DRIFT_PPM
+    holdover_horizon_s: Annotated[float, Number(0, 1_000_000)] = 1000.0
+    poll_interval_s: Annotated[float, Number(0.05, 60)] = 1.0
+    sync_cycles: Annotated[int, Whole(1, 1000)] = 3
 
 
 @dataclass(frozen=True)
 class ChronyConfig:
-    """How chronyd is asked: its command socket, the chronyc program, and the drift that chronyd itself assumes."""
+    """How a chronyd that is only observed is asked: its command socket, and the drift that it assumes by itself.
 
-    socket: Annotated[Path, _SocketPath()] = Path("/run/chrony/chronyd.sock")
-    chronyc: Annotated[str, _Text("the name or path of the chronyc program")] = "chronyc"
+    The chronyc program and its time limit hold for the chronyd of clock management too.
+    """
+
+    socket: Annotated[Path, SocketPath()] = Path("/run/chrony/chronyd.sock")
+    chronyc: Annotated[str, Text("the name or path of the chronyc program")] = "chronyc"
     # At most a second: a stop waits for the measurement in flight and is over within two.
-    timeout_s: Annotated[float, _Number(0.05, 1)] = 0.8
-    maxclockerror_ppm: Annotated[float, _Number(0, 1000)] = 1.0
+    timeout_s: Annotated[float, Number(0.05, 1)] = 0.8
+    maxclockerror_ppm: Annotated[float, Number(0, 1000)] = 1.0
 
 
 @dataclass(frozen=True)
 class RecordedConfig:
     """Where recorded evidence is read from, for `source = "recorded"`."""
 
-    file: Annotated[Path | None, _OptionalPath()] = None
+    file: Annotated[Path | None, OptionalPath()] = None
 
 
 @dataclass(frozen=True)
 class ApiConfig:
     """Where the API is served, and how many streams at once."""
 
-    socket: Annotated[Path, _SocketPath()] = Path("/run/clockgate/clockgate.sock")
-    admin_socket: Annotated[Path, _SocketPath()] = Path("/run/clockgate/admin/admin.sock")
-    max_streams: Annotated[int, _Whole(1, 1000)] = 16
+    socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/clockgate.sock")
+    admin_socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/admin/admin.sock")
+    max_streams: Annotated[int, Whole(1, 1000)] = 16
+
+
+@dataclass(frozen=True)
+class FoldersConfig:
+    """Where what is generated lives (`run`, emptied by a reboot) and what outlives a boot (`state`)."""
+
+    run: Annotated[str, Text("an absolute path")] = Folders().run
+    state: Annotated[str, Text("an absolute path")] = Folders().state
 
 
 @dataclass(frozen=True)
@@ -155,17 +95,35 @@ class Config:
     """Everything the daemon is told."""
 
     clock: ClockConfig = field(default_factory=ClockConfig)
+    ntp: NtpSettings = field(default_factory=NtpSettings)
+    ptp: PtpSettings = field(default_factory=PtpSettings)
     chrony: ChronyConfig = field(default_factory=ChronyConfig)
     recorded: RecordedConfig = field(default_factory=RecordedConfig)
+    folders: FoldersConfig = field(default_factory=FoldersConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
+
+    @property
+    def managed(self) -> ManageSettings:
+        """The part that clock management works from."""
+        clock = self.clock
+        return ManageSettings(clock.mode, clock.take_over, clock.max_drift_ppm, self.ntp, self.ptp)
+
+    @property
+    def places(self) -> Folders:
+        """The folders as clock management takes them."""
+        return Folders(self.folders.run, self.folders.state)
 
 
 _SECTIONS: dict[str, type[Any]] = {
     "clock": ClockConfig,
     "chrony": ChronyConfig,
     "recorded": RecordedConfig,
+    "folders": FoldersConfig,
     "api": ApiConfig,
 }
+# Read by clock management itself: their values are lists and tables.
+_MANAGED: dict[str, type[Any]] = {"ntp": NtpSettings, "ptp": PtpSettings}
+_KEYS: dict[str, list[str]] = {name: [f.name for f in fields(cls)] for name, cls in (_SECTIONS | _MANAGED).items()}
 
 
 def load(path: Path | None) -> Config:
@@ -185,7 +143,8 @@ def load(path: Path | None) -> Config:
 def parse(data: bytes, file: str) -> Config:
     """Turn the bytes of `file` into a Config. Raises ConfigError with one line per problem; never another error."""
     try:
-        text = data.decode()
+        # Some editors begin a file with a byte order mark, which TOML does not know.
+        text = data.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{file}: line {line}: byte 0x{data[error.start]:02x} is not UTF-8; wanted TOML") from None
@@ -202,23 +161,27 @@ def parse(data: bytes, file: str) -> Config:
 
 
 def _read_document(document: Mapping[str, object]) -> tuple[Config, list[str]]:
-    problems = [_unknown_section(name) for name in document if name not in _SECTIONS]
+    problems = [_unknown_section(name) for name in document if name not in _KEYS]
     sections: dict[str, Any] = {}
     for name, cls in _SECTIONS.items():
         table = document.get(name, {})
         if isinstance(table, dict):
             sections[name] = _read_section(name, cls, table, problems)
         else:
-            problems.append(f"{name} = {_shown(table)}: wanted a section [{name}]")
+            problems.append(_no_section(name, table))
             sections[name] = cls()
-    config = Config(**sections)
+    tables = {name: document[name] for name in _MANAGED if name in document}
+    problems += [_no_section(name, value) for name, value in tables.items() if not isinstance(value, dict)]
+    managed, complaints = read_settings({name: value for name, value in tables.items() if isinstance(value, dict)})
+    problems += map(_with_section, complaints)
+    config = Config(**sections, ntp=managed.ntp, ptp=managed.ptp)
     # A key that was refused keeps its default here: rules between keys would then complain about the wrong thing.
     return config, problems or _contradictions(config)
 
 
 def _read_section(section: str, cls: type[Any], table: Mapping[str, object], problems: list[str]) -> Any:
     hints = get_type_hints(cls, include_extras=True)
-    kinds: dict[str, _Kind] = {name: hint.__metadata__[0] for name, hint in hints.items()}
+    kinds: dict[str, Kind] = {name: hint.__metadata__[0] for name, hint in hints.items()}
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in kinds:
@@ -232,14 +195,22 @@ def _read_section(section: str, cls: type[Any], table: Mapping[str, object], pro
 
 
 def _contradictions(config: Config) -> list[str]:
-    problems = []
+    problems = [_with_section(fault) for fault in manage_problems(config.managed)]
     clock, chrony, api = config.clock, config.chrony, config.api
-    slowest_cycle_s = clock.poll_interval_s + chrony.timeout_s
+    may_ask_ptp = clock.mode not in (Mode.OBSERVE, Mode.NTP)
+    slowest_cycle_s = clock.poll_interval_s + chrony.timeout_s + (PTP_ANSWER_S if may_ask_ptp else 0)
     if clock.reading_ttl_s <= slowest_cycle_s:
+        ptp = f" and {PTP_ANSWER_S:g} for ptp4l's answer" if may_ask_ptp else ""
         problems.append(
             f"[clock] reading_ttl_s = {clock.reading_ttl_s:g}: wanted more than {slowest_cycle_s:g}, the sum of "
-            "[clock] poll_interval_s and [chrony] timeout_s; else readings expire between two cycles"
+            f"[clock] poll_interval_s and [chrony] timeout_s{ptp}; else readings expire between two cycles"
         )
+    if clock.source != "auto" and clock.mode is not Mode.OBSERVE:
+        problems.append(
+            f'[clock] source = "{clock.source}": wanted mode = "observe" beside it; in mode "{clock.mode}" '
+            "the clock is measured through the daemons that steer it"
+        )
+    problems += [f"[folders] {fault}" for fault in config.places.problems()]
     if clock.source == "recorded" and config.recorded.file is None:
         problems.append('[recorded] file = "": wanted the path of a recording, because [clock] source is "recorded"')
     if api.socket == api.admin_socket:
@@ -247,23 +218,32 @@ def _contradictions(config: Config) -> list[str]:
     return problems
 
 
+def _no_section(name: str, value: object) -> str:
+    return f"{name} = {_shown(value)}: wanted a section [{name}]"
+
+
 def _unknown_section(name: str) -> str:
-    owners = [section for section, cls in _SECTIONS.items() if name in {f.name for f in fields(cls)}]
+    owners = [section for section, keys in _KEYS.items() if name in keys]
     if owners:
         return f"{name}: outside of any section; wanted below [{'] or ['.join(owners)}]"
-    near = difflib.get_close_matches(name, _SECTIONS, n=1)
-    return f"[{name}]: unknown section; " + (f"did you mean [{near[0]}]?" if near else f"known: {', '.join(_SECTIONS)}")
+    near = difflib.get_close_matches(name, _KEYS, n=1)
+    return f"[{name}]: unknown section; " + (f"did you mean [{near[0]}]?" if near else f"known: {', '.join(_KEYS)}")
+
+
+def _with_section(complaint: str) -> str:
+    """A complaint of clock management, which names its keys with dots, in the form of all others."""
+    section, dot, rest = complaint.partition(".")
+    return f"[{section}] {rest}" if dot and section in _MANAGED else f"[clock] {complaint}"
 
 
 def _suggestion(section: str, key: str) -> str:
-    keys = {name: [f.name for f in fields(cls)] for name, cls in _SECTIONS.items()}
-    near = difflib.get_close_matches(key, keys[section], n=1)
+    near = difflib.get_close_matches(key, _KEYS[section], n=1)
     if near:
         return f"; did you mean {near[0]}?"
-    owners = [name for name, known in keys.items() if key in known]
+    owners = [name for name, known in _KEYS.items() if key in known]
     if owners:
         return f"; it belongs to [{'] or ['.join(owners)}]"
-    return f"; known: {', '.join(keys[section])}"
+    return f"; known: {', '.join(_KEYS[section])}"
 
 
 def _shown(value: object) -> str:

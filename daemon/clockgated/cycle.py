@@ -1,4 +1,7 @@
-"""One cycle: measure, distort (drills only), advance the state, publish. The only writer of the published reading."""
+"""One cycle: measure, witness, distort (drills only), advance the state, keep, publish.
+
+The only writer of the published reading.
+"""
 
 import logging
 import threading
@@ -6,13 +9,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from clockgated import host
-from clockgated.clock.continuity import UNBROKEN, Continuity, Look, continuity_between
+from clockgated.clock.continuity import Continuity, Look
 from clockgated.clock.model import Evidence, Reading, Reason, ReasonCode, Silence
-from clockgated.clock.state import StatePolicy, advance, allowed_step_ns, reading_of, start
+from clockgated.clock.state import StatePolicy, Track, advance, allowed_step_ns, has_bound, reading_of, start
+from clockgated.clock.watch import HostLook, Watch, Watched, watched
+from clockgated.clock.witness import KernelLook, RateLook
 from clockgated.drill import ActiveFault, DrillBoard, describe, distort
+from clockgated.lease_desk import LeaseDesk
+from clockgated.memory.keeper import Keeper, Opening
 from clockgated.publish import Publisher
 from clockgated.sources.base import Source
-from clockgated.units import NS_PER_S
+from clockgated.sources.kernel import read_look
+from clockgated.units import NS_PER_MS, NS_PER_S
 
 _logger = logging.getLogger(__name__)
 _LOOKS = 3
@@ -21,8 +29,10 @@ _LOOKS = 3
 class Cycle:
     """Measures one source for ever. Not thread-safe: one thread calls `run` or `run_once`.
 
-    Epoch and sequence go on from the publisher's reading, so that a new cycle (a reload) never lets them fall.
-    `stamp` and `mono_ns` are the host's clocks; tests pass their own.
+    Epoch and sequence go on from the publisher's reading, so that a new cycle (a reload) never lets them fall; with
+    `opening` everything goes on from there, and `keeper` keeps each cycle for the next start. `own_steering` says that
+    units of ours steer: other adjusters are foreign then, and an offset above `step_needed_ns` that a lease on `desk`
+    forbids to step is told. `stamp`, `rate`, `kernel` and `mono_ns` look at the host; tests pass their own.
     """
 
     def __init__(
@@ -34,7 +44,14 @@ class Cycle:
         policy: StatePolicy,
         boot_id: str,
         interval_s: float = 1.0,
+        opening: Opening | None = None,
+        keeper: Keeper | None = None,
+        desk: LeaseDesk | None = None,
+        own_steering: bool = False,
+        step_needed_ns: int = 100 * NS_PER_MS,
         stamp: Callable[[], host.Stamp] = host.stamp,
+        rate: Callable[[], host.RateStamp] = host.rate_stamp,
+        kernel: Callable[[], KernelLook | None] = read_look,
         mono_ns: Callable[[], int] = host.mono_ns,
     ) -> None:
         self._source = source
@@ -43,23 +60,35 @@ class Cycle:
         self._policy = policy
         self._boot_id = boot_id
         self._interval_ns = round(interval_s * NS_PER_S)
+        self._keeper = keeper
+        self._desk = desk
+        self._own_steering = own_steering
+        self._step_needed_ns = step_needed_ns
         self._stamp = stamp
+        self._rate = rate
+        self._kernel = kernel
         self._mono_ns = mono_ns
         latest = publisher.latest()
-        self._track = start(source.kind, stamp().boot_ns, latest.epoch, latest.sequence)
-        self._look: Look | None = None
-        self._was_leaping = False
+        self._track = opening.track if opening else start(source.kind, stamp().boot_ns, latest.epoch, latest.sequence)
+        self._watch = Watch(HostLook(opening.look)) if opening else Watch()
+        self._handover: tuple[Reason, ...] = ()
 
-    def reconfigure(self, *, source: Source, policy: StatePolicy, interval_s: float) -> None:
-        """Take other settings into use; only while `run` does not run.
+    def reconfigure(
+        self, *, source: Source, policy: StatePolicy, interval_s: float, own_steering: bool | None = None
+    ) -> None:
+        """Take other settings into use; only while `run` does not run. `own_steering` of None stays as it was.
 
         What is known goes on under the new policy. A source of another kind measures against something else, so the
-        state starts anew; the epoch stays, since nobody touched the clock.
+        state starts anew; the epoch stays while nobody of ours touched the clock, and rises with a change of servo.
         """
+        was_steering = self._own_steering
+        self._own_steering = was_steering if own_steering is None else own_steering
         if source.kind is not self._source.kind:
             self._track = start(source.kind, self._stamp().boot_ns, self._track.epoch, self._track.sequence)
-            if self._look is not None:
-                self._look = replace(self._look, steering_id=None)
+            self._watch = _without_steering(self._watch)
+            if was_steering or self._own_steering:
+                was, now = self._source.kind.name.lower(), source.kind.name.lower()
+                self._handover = (Reason(ReasonCode.STEERING_CHANGED, f"the clock was kept by {was}, now by {now}"),)
         self._source = source
         self._policy = policy
         self._interval_ns = round(interval_s * NS_PER_S)
@@ -68,11 +97,16 @@ class Cycle:
         """One cycle; blocks for at most the source's own timeout."""
         measurement = self._source.read()
         look = self._looked(measurement)
-        continuity = self._continuity(look, measurement)
-        active = self._drills.take(look.boot_ns)
-        measurement, continuity = distort(measurement, continuity, active.fault if active else None)
-        self._track = advance(self._track, measurement, continuity, look.boot_ns, self._policy)
-        reading = _marked(reading_of(self._track, self._boot_id, self._policy), active)
+        seen = self._witnessed(measurement, look)
+        boot_ns = look.clocks.boot_ns
+        active = self._drills.take(boot_ns)
+        measurement, continuity = distort(seen.measurement, seen.continuity, active.fault if active else None)
+        before = self._track
+        self._track = advance(before, measurement, continuity, boot_ns, self._policy)
+        added = (*seen.remarks, *self._forbidden_step(measurement), *_drilled(active))
+        reading = reading_of(self._track, self._boot_id, self._policy)
+        reading = replace(reading, reasons=(*reading.reasons, *added))
+        self._keep(before, reading, continuity, look, seen.jump_ns)
         self._publisher.publish(reading)
         return reading
 
@@ -93,25 +127,52 @@ class Cycle:
             due_ns = next_beat_ns(due_ns, now_ns, self._interval_ns)
             stop.wait((due_ns - now_ns) / NS_PER_S)
 
-    def _looked(self, measurement: Evidence | Silence) -> Look:
-        """Look at the clocks after the measurement, so that a break during it is found before it is published.
-
-        The tightest of several looks counts: one preempted between two clocks would show a step that never was.
-        """
-        stamp = min((self._stamp() for _ in range(_LOOKS)), key=lambda one: one.wall_ns - one.boot_ns)
+    def _looked(self, measurement: Evidence | Silence) -> HostLook:
+        """Look at the host after the measurement, so that a break during it is found before it is published."""
+        stamp = host.tightest(self._stamp)
+        rate = min((self._rate() for _ in range(_LOOKS)), key=lambda one: one.error_ns)
         steering_id = measurement.steering_id if isinstance(measurement, Evidence) else None
-        if steering_id is None and self._look is not None:
-            steering_id = self._look.steering_id
-        return Look(stamp.boot_ns, stamp.mono_ns, stamp.wall_ns, steering_id)
+        if steering_id is None and self._watch.before is not None:
+            steering_id = self._watch.before.clocks.steering_id
+        clocks = Look(stamp.boot_ns, stamp.mono_ns, stamp.wall_ns, steering_id)
+        return HostLook(clocks, self._kernel(), RateLook(rate.raw_ns, rate.mono_ns, rate.error_ns))
 
-    def _continuity(self, look: Look, measurement: Evidence | Silence) -> Continuity:
-        before, was_leaping = self._look, self._was_leaping
-        self._look = look
-        self._was_leaping = isinstance(measurement, Evidence) and measurement.leap_in_progress
-        if before is None:
-            return UNBROKEN
-        allowed_ns = allowed_step_ns(self._track, look.boot_ns, self._policy)
-        return continuity_between(before, look, allowed_ns, was_leaping or self._was_leaping)
+    def _witnessed(self, measurement: Evidence | Silence, look: HostLook) -> Watched:
+        allowed_ns = allowed_step_ns(self._track, look.clocks.boot_ns, self._policy)
+        seen = watched(
+            self._watch,
+            measurement,
+            look,
+            allowed_ns,
+            own_steering=self._own_steering,
+            is_promised=has_bound(self._track),
+        )
+        self._watch = seen.watch
+        handover, self._handover = self._handover, ()
+        return replace(seen, continuity=Continuity((*seen.continuity.breaks, *handover)))
+
+    def _forbidden_step(self, measurement: Evidence | Silence) -> tuple[Reason, ...]:
+        """What to say when the clock is too far off to be slewed and a job's lease keeps it from being stepped."""
+        if self._desk is None or not self._own_steering or isinstance(measurement, Silence):
+            return ()
+        offset_ns = measurement.offset_ns
+        if offset_ns is None or abs(offset_ns) <= self._step_needed_ns:
+            return ()
+        refusal = self._desk.step_refusal()
+        if refusal is None:
+            return ()
+        detail = f"the clock is {offset_ns / NS_PER_MS:+.6g} ms off and is slewed only: {refusal}"
+        return (Reason(ReasonCode.STEP_FORBIDDEN_BY_LEASE, detail),)
+
+    def _keep(
+        self, before: Track, reading: Reading, continuity: Continuity, look: HostLook, jump_ns: int | None
+    ) -> None:
+        """Journal a new epoch and save the cycle, both before the reading is published."""
+        if self._keeper is None:
+            return
+        if self._track.epoch != before.epoch:
+            self._keeper.begin_epoch(self._track.epoch, look.clocks, continuity.breaks, jump_ns)
+        self._keeper.keep(reading, self._track, look.clocks, look.kernel)
 
 
 def next_beat_ns(due_ns: int, now_ns: int, interval_ns: int) -> int:
@@ -119,8 +180,12 @@ def next_beat_ns(due_ns: int, now_ns: int, interval_ns: int) -> int:
     return due_ns + max(1, -(-(now_ns - due_ns) // interval_ns)) * interval_ns
 
 
-def _marked(reading: Reading, active: ActiveFault | None) -> Reading:
-    if active is None:
-        return reading
-    reason = Reason(ReasonCode.DRILL, describe(active.fault))
-    return replace(reading, reasons=(*reading.reasons, reason))
+def _without_steering(watch: Watch) -> Watch:
+    if watch.before is None:
+        return watch
+    clocks = replace(watch.before.clocks, steering_id=None)
+    return replace(watch, before=replace(watch.before, clocks=clocks))
+
+
+def _drilled(active: ActiveFault | None) -> tuple[Reason, ...]:
+    return (Reason(ReasonCode.DRILL, describe(active.fault)),) if active else ()

@@ -110,4 +110,5 @@ def _shifted(evidence: Evidence, offset_ns: int) -> Evidence:
         offset_ns=None if evidence.offset_ns is None else evidence.offset_ns + offset_ns,
         bound_ns=None if evidence.bound_ns is None else evidence.bound_ns + abs(offset_ns),
         utc_bound_ns=None if evidence.utc_bound_ns is None else evidence.utc_bound_ns + abs(offset_ns),
+        estimate_95_ns=None if evidence.estimate_95_ns is None else evidence.estimate_95_ns + abs(offset_ns),
     )

@@ -4,9 +4,19 @@ import logging
 from collections.abc import Callable
 
 from clockgated import units
-from clockgated.clock.model import Reading
+from clockgated.clock.model import Reading, ReasonCode
 
 _LOG = logging.getLogger(__name__)
+# What an operator has to do something about.
+_ALERTS = frozenset(
+    {
+        ReasonCode.STEP_FORBIDDEN_BY_LEASE,
+        ReasonCode.FOREIGN_ADJUSTER,
+        ReasonCode.STEERING_DENIED,
+        ReasonCode.TIME_DAEMON_CRASH_LOOP,
+        ReasonCode.TIME_DAEMON_MISSING,
+    }
+)
 
 
 class Narrator:
@@ -22,11 +32,13 @@ class Narrator:
         self._before = reading
         line = summary(reading)
         codes = [reason.code for reason in reading.reasons]
+        known_codes = [reason.code for reason in before.reasons]
+        is_alert = reading.epoch != before.epoch or bool(_ALERTS.intersection(codes).difference(known_codes))
+        level = logging.WARNING if is_alert else logging.INFO
         if (reading.state, reading.epoch) != (before.state, before.epoch):
-            level = logging.WARNING if reading.epoch != before.epoch else logging.INFO
             _LOG.log(level, "%s (was %s)%s", line, before.state.name, _because(reading))
-        elif codes != [reason.code for reason in before.reasons]:
-            _LOG.info("%s%s", line, _because(reading))
+        elif codes != known_codes:
+            _LOG.log(level, "%s%s", line, _because(reading))
         return line
 
 

@@ -15,11 +15,11 @@ from itertools import count
 from pathlib import Path
 
 from support.tools import lacking_for_namespaces, require_tool
+from support.veth import NO_CLOCK_RIGHT
 
 SERVER_STRATUM = 8
 
 _serial = count()
-_NO_STEERING = ("setpriv", "--bounding-set=-sys_time", "--inh-caps=-sys_time")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def namespace() -> Iterator[tuple[str, ...]]:
     subprocess.run([ip, "netns", "add", name], check=True, timeout=20)
     try:
         subprocess.run([ip, "-n", name, "link", "set", "lo", "up"], check=True, timeout=20)
-        yield (ip, "netns", "exec", name, *_NO_STEERING)
+        yield (ip, "netns", "exec", name, *NO_CLOCK_RIGHT)
     finally:
         subprocess.run([ip, "netns", "delete", name], check=True, timeout=20)
 

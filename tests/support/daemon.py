@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 from support.tools import ROOT
 
+_ADMIN_COMMANDS = ("drill", "lease", "leases")
 SOURCE_ROOTS = os.pathsep.join(str(ROOT / name) for name in ("daemon", "protos"))
 
 
@@ -36,7 +37,7 @@ class Clockgated:
 
     def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run clockgatectl against this daemon."""
-        admin = ["--admin-address", str(self.admin_socket)] if words[0] == "drill" else []
+        admin = ["--admin-address", str(self.admin_socket)] if words[0] in _ADMIN_COMMANDS else []
         return ctl("--address", str(self.socket), words[0], *admin, *words[1:])
 
     def wait_until_serving(self, timeout_s: float = 20) -> None:
@@ -59,11 +60,12 @@ class Clockgated:
         return self.process.wait(timeout_s)
 
 
-def toml(folder: Path, *, clock: str = "", chrony: str = "", extra: str = "") -> str:
-    """A configuration with both sockets below `folder`; the rest is lines for their sections."""
+def toml(folder: Path, *, clock: str = "", chrony: str = "", extra: str = "", mode: str = "observe") -> str:
+    """A configuration with everything that is written below `folder`; the rest is lines for their sections."""
     return (
         f'[api]\nsocket = "{folder / "clockgate.sock"}"\nadmin_socket = "{folder / "admin/admin.sock"}"\n'
-        f"[clock]\n{clock}\n[chrony]\n{chrony}\n{extra}\n"
+        f'[folders]\nrun = "{folder / "run"}"\nstate = "{folder / "state"}"\n'
+        f'[clock]\nmode = "{mode}"\n{clock}\n[chrony]\n{chrony}\n{extra}\n'
     )
 
 

@@ -1,5 +1,6 @@
 """Where the daemon is, how it is called, and what to tell a person when it does not answer."""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ DEFAULT_SOCKET = Path("/run/clockgate/clockgate.sock")
 DEFAULT_ADMIN_SOCKET = Path("/run/clockgate/admin/admin.sock")
 ENVIRONMENT_VARIABLE = "CLOCKGATE_ADDRESS"
 DEADLINE_S = 2.0
+_PATH_LIMIT_BYTES = 107  # sockaddr_un.sun_path is 108 bytes, one of them the final NUL
 
 _CHANNEL_OPTIONS = (
     # A restarted daemon is found again within a second; grpc's own limit is two minutes.
@@ -45,6 +47,13 @@ def parse(text: str) -> Path:
         path = "/" + path.lstrip("/")
     if not path or "\0" in path or re.fullmatch(r"[^/]*:[^/]*", path):
         raise AddressError(f'address "{text}": wanted the path of a socket, or unix:PATH')
+    length = len(os.fsencode(path))
+    if length > _PATH_LIMIT_BYTES:
+        raise AddressError(f'address "{text}": {length} bytes long; a socket\'s path has at most {_PATH_LIMIT_BYTES}')
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise AddressError(f"address {text!a}: not UTF-8; wanted the path of a socket") from None
     return Path(path)
 
 
@@ -84,5 +93,5 @@ def _cause(path: Path, error: grpc.RpcError) -> str:
     if denied:
         return "permission denied; run as root"
     if not is_socket:
-        return "no socket there; start clockgated (`systemctl start clockgated`), or name its socket with --address"
+        return "no socket there; start clockgated (`systemctl start clockgated`), or name its socket (--address, for drill --admin-address)"
     return "a socket without a daemon; start clockgated (`systemctl start clockgated`)"

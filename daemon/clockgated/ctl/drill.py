@@ -14,6 +14,7 @@ from clockgated.errors import ClockgateError
 MINUS = "\u2212"
 
 _NS_PER_UNIT = {"ns": 1, "us": units.NS_PER_US, "µs": units.NS_PER_US, "ms": units.NS_PER_MS, "s": units.NS_PER_S}
+_LARGEST_NS = 3600 * units.NS_PER_S  # what the daemon takes; more would not even fit the message
 _VALUE = re.compile(rf"([+{MINUS}-]?)(\d{{1,12}}(?:\.\d{{1,12}})?)(ns|us|µs|ms|s)", re.ASCII)
 
 
@@ -33,6 +34,8 @@ def duration_ns(text: str) -> int:
         raise ValueError(f'"{text.replace(MINUS, "-")}": wanted a number with a unit, for instance 200ms or 3s')
     sign, number, unit = match.groups()
     value_ns = int(Decimal(number) * _NS_PER_UNIT[unit])
+    if value_ns > _LARGEST_NS:
+        raise ValueError(f'"{text.replace(MINUS, "-")}": wanted at most one hour, 3600s')
     return value_ns if sign in ("", "+") else -value_ns
 
 

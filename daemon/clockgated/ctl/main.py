@@ -12,7 +12,7 @@ import grpc
 from clockgate.v1 import clock_pb2, clock_pb2_grpc
 
 from clockgated import __version__
-from clockgated.ctl import address, drill, status
+from clockgated.ctl import address, drill, epochs, leases, status
 from clockgated.errors import EXIT_USAGE
 
 EXIT_YES = 0
@@ -30,8 +30,10 @@ def main(argv: list[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (address.AddressError, drill.DrillRefusedError) as error:
+    except (address.AddressError, drill.DrillRefusedError, leases.NoAdminError) as error:
         return _fail(error, EXIT_USAGE)
+    except leases.NoSuchLeaseError as error:
+        return _fail(error, EXIT_NO)
     except address.UnreachableError as error:
         return _fail(error, EXIT_UNREACHABLE)
     except BrokenPipeError:
@@ -60,14 +62,37 @@ def _parser() -> argparse.ArgumentParser:
     status_parser.add_argument("--json", action="store_true", help="for scripts: stable keys, null for what is absent")
     status_parser.add_argument("--watch", action="store_true", help="again every second, until interrupted")
     status_parser.set_defaults(command=_status)
+    epochs_parser = commands.add_parser("epochs", help="when continuity of the clock broke, and why; the newest last")
+    epochs_parser.add_argument("--json", action="store_true", help="for scripts: stable keys, null for what is absent")
+    epochs_parser.set_defaults(command=_epochs)
+    _add_leases(commands.add_parser("leases", help="the jobs that forbid a step of the clock (root)"))
+    _add_lease(commands.add_parser("lease", help="act on one lease (root)"))
     _add_drill(commands.add_parser("drill", help="put a fault between time source and reading, on purpose (root)"))
     return parser
 
 
-def _add_drill(parser: argparse.ArgumentParser) -> None:
+def _add_admin_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin-address", metavar="PATH", help=f"the admin socket; default: {address.DEFAULT_ADMIN_SOCKET}"
     )
+
+
+def _add_leases(parser: argparse.ArgumentParser) -> None:
+    _add_admin_address(parser)
+    parser.add_argument("--json", action="store_true", help="for scripts: stable keys")
+    parser.set_defaults(command=_leases)
+
+
+def _add_lease(parser: argparse.ArgumentParser) -> None:
+    _add_admin_address(parser)
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    breaking = actions.add_parser("break", help="end a lease against its job's will; exit 1 when it is not open")
+    breaking.add_argument("lease_id", metavar="ID", help="as `clockgatectl leases` shows it")
+    breaking.set_defaults(command=_break_lease)
+
+
+def _add_drill(parser: argparse.ArgumentParser) -> None:
+    _add_admin_address(parser)
     parser.set_defaults(command=_drill, size=0, duration=0)
     kinds = parser.add_subparsers(title="faults", required=True, metavar="FAULT", dest="kind")
     freeze = kinds.add_parser("freeze", help="act as if the source had stopped answering")
@@ -92,6 +117,42 @@ def _drill(options: argparse.Namespace) -> int:
     with address.connect(path) as channel:
         try:
             print(drill.run(channel, drill.request(options.kind, options.size, options.duration)))
+        except grpc.RpcError as error:
+            raise address.unreachable(path, error) from None
+    return EXIT_YES
+
+
+def _epochs(options: argparse.Namespace) -> int:
+    path = address.read_address(options.address, os.environ)
+    with address.connect(path) as channel:
+        try:
+            answer = clock_pb2_grpc.ClockStub(channel).ListEpochs(
+                clock_pb2.ListEpochsRequest(), timeout=address.DEADLINE_S
+            )
+        except grpc.RpcError as error:
+            raise address.unreachable(path, error) from None
+    print(json.dumps(epochs.as_json(answer.epochs), indent=2) if options.json else epochs.render(answer.epochs))
+    return EXIT_YES
+
+
+def _leases(options: argparse.Namespace) -> int:
+    path = address.admin_address(options.admin_address)
+    with address.connect(path) as channel:
+        try:
+            found = leases.read(channel)
+        except grpc.RpcError as error:
+            raise address.unreachable(path, error) from None
+    now_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    shown = leases.as_json(found, now_boot_ns)
+    print(json.dumps(shown, indent=2) if options.json else leases.render(found, now_boot_ns))
+    return EXIT_YES
+
+
+def _break_lease(options: argparse.Namespace) -> int:
+    path = address.admin_address(options.admin_address)
+    with address.connect(path) as channel:
+        try:
+            print(leases.break_lease(channel, options.lease_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME)))
         except grpc.RpcError as error:
             raise address.unreachable(path, error) from None
     return EXIT_YES

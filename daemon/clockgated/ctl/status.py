@@ -33,6 +33,7 @@ def as_json(reading: clock_pb2.Reading, now_boot_ns: int) -> dict[str, Any]:
         "utc_bound_now_ns": utc_bound_at(reading, now_boot_ns),
         "growth_ppb": reading.growth_ppb,
         "offset_ns": _present(reading, "offset_ns"),
+        "estimate_95_ns": _present(reading, "estimate_95_ns"),
         "epoch": reading.epoch,
         "source_kind": _source_kind(reading),
         "reference": {
@@ -58,6 +59,7 @@ def render(reading: clock_pb2.Reading, now_boot_ns: int, *, in_colour: bool) -> 
         ("relative bound", _bound(relative_bound_at(reading, now_boot_ns), reading)),
         ("UTC bound", _bound(utc_bound_at(reading, now_boot_ns), reading)),
         ("offset", _offset(reading)),
+        *_estimate(reading),
         ("source", _source_kind(reading)),
         ("reference", _reference(reading.reference)),
         ("traceable", _traceable(reading)),
@@ -68,7 +70,7 @@ def render(reading: clock_pb2.Reading, now_boot_ns: int, *, in_colour: bool) -> 
         *_listed("assumes", list(reading.assumptions)),
     ]
     lines = [_headline(reading, now_boot_ns, in_colour=in_colour)]
-    lines += [f"  {name:<16}{_printable(value)}" for name, value in rows]
+    lines += [f"  {name:<16}{printable(value)}" for name, value in rows]
     return "\n".join(lines)
 
 
@@ -108,6 +110,13 @@ def _offset(reading: clock_pb2.Reading) -> str:
         return "0 ns"
     side = "ahead" if reading.offset_ns > 0 else "behind"
     return f"{format_ns(abs(reading.offset_ns))} {side} (estimate)"
+
+
+def _estimate(reading: clock_pb2.Reading) -> list[tuple[str, str]]:
+    """Left out where the source gives none: beside a bound, "unknown" would only puzzle."""
+    if not reading.HasField("estimate_95_ns"):
+        return []
+    return [("95 % estimate", f"{format_ns(reading.estimate_95_ns)} (for people; the bound is the promise)")]
 
 
 def _reference(reference: clock_pb2.Reference) -> str:
@@ -155,6 +164,6 @@ def _present(message: Any, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """`text` without control characters: names come from other machines, and end on somebody's terminal."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

@@ -1,4 +1,4 @@
-"""clockgate.v1.Admin: faults on purpose. Only ever added to the server of the admin socket."""
+"""clockgate.v1.Admin: faults on purpose, and the leases. Only ever added to the server of the admin socket."""
 
 import logging
 from collections.abc import Callable
@@ -7,17 +7,19 @@ import grpc
 from clockgate.v1 import admin_pb2, admin_pb2_grpc
 
 from clockgated import drill, host, units
-from clockgated.service.convert import fault_from
+from clockgated.lease_desk import LeaseDesk
+from clockgated.service.convert import fault_from, lease_message
 
 _LONGEST_NS = 3600 * units.NS_PER_S
 _LOG = logging.getLogger(__name__)
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """Puts faults on the board that the cycle reads; touches no clock."""
+    """Puts faults on the board that the cycle reads, and breaks leases on `desk`; touches no clock."""
 
-    def __init__(self, board: drill.DrillBoard, now_boot_ns: Callable[[], int] = host.boot_ns) -> None:
+    def __init__(self, board: drill.DrillBoard, desk: LeaseDesk, now_boot_ns: Callable[[], int] = host.boot_ns) -> None:
         self._board = board
+        self._desk = desk
         self._now_boot_ns = now_boot_ns
 
     def Drill(  # noqa: N802 - named by the API
@@ -42,6 +44,29 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         sentence = f"{drill.describe(fault)}, for {request.duration_ns / units.NS_PER_S:g} s"
         _LOG.warning("%s", sentence)
         return admin_pb2.DrillResponse(active=sentence, ends_boot_ns=ends_boot_ns)
+
+    def ListLeases(  # noqa: N802 - named by the API
+        self, request: admin_pb2.ListLeasesRequest, context: grpc.ServicerContext
+    ) -> admin_pb2.ListLeasesResponse:
+        """Answer with every open lease."""
+        limits = self._desk.limits
+        return admin_pb2.ListLeasesResponse(leases=[lease_message(one, limits) for one in self._desk.open_leases()])
+
+    def BreakLease(  # noqa: N802 - named by the API
+        self, request: admin_pb2.BreakLeaseRequest, context: grpc.ServicerContext
+    ) -> admin_pb2.BreakLeaseResponse:
+        """End the lease of the request against its job's will."""
+        broken = self._desk.break_lease(request.lease_id)
+        if broken is None:
+            context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f'no open lease "{request.lease_id[:20]}"; see `clockgatectl leases`',
+            )
+        lease, ban = broken
+        _LOG.warning("the operator broke lease %s of job %s, rank %d", lease.lease_id, lease.job, lease.rank)
+        return admin_pb2.BreakLeaseResponse(
+            lease=lease_message(lease, self._desk.limits), refused_until_boot_ns=ban.until_boot_ns
+        )
 
 
 def request_problem(request: admin_pb2.DrillRequest) -> str | None:

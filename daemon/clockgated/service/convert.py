@@ -3,10 +3,12 @@
 Turning a value into a message never fails: what a message cannot carry is left out or replaced.
 """
 
-from clockgate.v1 import admin_pb2, clock_pb2
+from clockgate.v1 import admin_pb2, clock_pb2, gate_pb2
 
 from clockgated import drill
 from clockgated.clock.model import Reading, Reason, Reference
+from clockgated.leases import Lease, LeaseLimits
+from clockgated.memory.epochs import Disruption
 
 _INT64_MAX = (1 << 63) - 1
 
@@ -34,7 +36,37 @@ def reading_message(reading: Reading, now_boot_ns: int) -> clock_pb2.Reading:
         message.utc_bound_ns = reading.utc_bound_ns
     if reading.offset_ns is not None and abs(reading.offset_ns) <= _INT64_MAX:
         message.offset_ns = reading.offset_ns
+    if reading.estimate_95_ns is not None and reading.estimate_95_ns <= _INT64_MAX:
+        message.estimate_95_ns = reading.estimate_95_ns
     return message
+
+
+def epoch_message(disruption: Disruption) -> clock_pb2.Epoch:
+    """The message for one line of the journal."""
+    message = clock_pb2.Epoch(
+        # A journal that somebody edited may hold any number.
+        epoch=max(0, disruption.epoch),
+        boot_id=_text(disruption.boot_id),
+        began_boot_ns=disruption.at_boot_ns,
+        began_wall_ns=disruption.wall_ns,
+        cause=_text(disruption.code),
+        detail=_text(disruption.detail),
+    )
+    if disruption.jump_ns is not None:
+        message.jump_ns = disruption.jump_ns
+    return message
+
+
+def lease_message(lease: Lease, limits: LeaseLimits) -> gate_pb2.Lease:
+    """The message for an open lease."""
+    return gate_pb2.Lease(
+        lease_id=lease.lease_id,
+        job=lease.job,
+        rank=lease.rank,
+        opened_boot_ns=lease.opened_boot_ns,
+        checked_boot_ns=lease.checked_boot_ns,
+        ends_boot_ns=lease.checked_boot_ns + limits.idle_ns,
+    )
 
 
 def fault_from(request: admin_pb2.DrillRequest) -> drill.Fault | None:

@@ -1,6 +1,7 @@
 """The two servers: what only reads on the open socket, the same and what changes the node on the admin socket."""
 
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -9,6 +10,8 @@ from clockgate.wire import stubs
 
 from clockgated.config import ApiConfig
 from clockgated.drill import DrillBoard
+from clockgated.lease_desk import LeaseDesk
+from clockgated.memory.epochs import Disruption
 from clockgated.publish import Publisher
 from clockgated.service import reflection, sockets
 from clockgated.service.admin import AdminServicer
@@ -26,14 +29,28 @@ _OPTIONS = (
 )
 
 
+def _no_journal() -> Sequence[Disruption]:
+    return ()
+
+
 class Api:
     """Serves the published reading from construction until `stop`. Raises SocketError when a socket cannot be had.
 
-    Construct it before other threads create files: modes are set by the process's umask.
+    `desk` holds the leases of both sockets, `epochs` reads the journal, oldest first. Construct it before other threads
+    create files: modes are set by the process's umask.
     """
 
-    def __init__(self, config: ApiConfig, publisher: Publisher, board: DrillBoard) -> None:
+    def __init__(
+        self,
+        config: ApiConfig,
+        publisher: Publisher,
+        board: DrillBoard,
+        desk: LeaseDesk | None = None,
+        epochs: Callable[[], Sequence[Disruption]] = _no_journal,
+    ) -> None:
         self._publisher = publisher
+        self._desk = desk or LeaseDesk()
+        self._epochs = epochs
         self._stopping = threading.Event()
         self._admissions: list[Admission] = []
         self._servers: list[grpc.Server] = []
@@ -46,7 +63,7 @@ class Api:
             catalog = reflection.default_catalog()
             read = self._server(config.max_streams, READ_SERVICES, catalog)
             admin = self._server(config.max_streams, ADMIN_SERVICES, catalog)
-            admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(board), admin)
+            admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(board, self._desk), admin)
             read_claim.bind(lambda path: read.add_insecure_port(f"unix:{path}"))
             admin_claim.bind(lambda path: admin.add_insecure_port(f"unix:{path}"))
         except BaseException:
@@ -59,6 +76,7 @@ class Api:
         """End streams with UNAVAILABLE, let running calls finish for `grace_s`, and give the sockets up."""
         self._stopping.set()
         self._publisher.close()
+        self._desk.stop()
         for stopped in [server.stop(grace_s) for server in self._servers]:
             stopped.wait()
         for admission in self._admissions:
@@ -72,8 +90,9 @@ class Api:
         executor = ThreadPoolExecutor(admission.workers, thread_name_prefix="api")
         server = grpc.server(executor, interceptors=[admission], options=_OPTIONS)
         self._servers.append(server)
-        clock_pb2_grpc.add_ClockServicer_to_server(ClockServicer(self._publisher, self._stopping), server)
-        gate_pb2_grpc.add_GateServicer_to_server(GateServicer(self._publisher), server)
+        clock = ClockServicer(self._publisher, self._stopping, self._epochs)
+        clock_pb2_grpc.add_ClockServicer_to_server(clock, server)
+        gate_pb2_grpc.add_GateServicer_to_server(GateServicer(self._publisher, self._desk), server)
         health = HealthServicer(self._publisher, services, self._stopping)
         handlers = [stubs.health_handler(health)]
         for service in stubs.REFLECTION_SERVICES:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from clockgated.config import SOCKET_PATH_LIMIT_BYTES
+from clockgated.config_values import SOCKET_PATH_LIMIT_BYTES
 from clockgated.errors import SocketError
 
 _OPEN_SOCKET_UMASK = 0o111  # -> 0666

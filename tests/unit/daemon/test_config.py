@@ -1,14 +1,16 @@
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
 from clockgated import config
 from clockgated.config import Config
 from clockgated.errors import ConfigError
+from clockgated.manage.settings import LocalReference, ManageSettings, Mode, NtpSettings, PtpSettings, TimeServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).parents[3]
+SAMPLE = Path(__file__).parents[3] / "packaging/etc/clockgated.toml"
 FILE = "/etc/clockgate/x.toml"
 
 
@@ -22,12 +24,85 @@ def test_empty_file_means_the_defaults() -> None:
     assert config.parse(b"", FILE) == Config()
 
 
+def sample_keys() -> set[tuple[str, str]]:
+    """Section and key of each line of the shipped sample, "# key" for one that is commented out."""
+    section, keys = "", set()
+    for line in SAMPLE.read_text().splitlines():
+        if found := re.fullmatch(r"\[(\w+)\]", line):
+            section = found[1]
+        elif found := re.match(r"((?:# )?\w+) = ", line):
+            keys.add((section, found[1]))
+    return keys
+
+
 def test_shipped_sample_states_exactly_the_defaults() -> None:
-    sample = ROOT / "packaging/etc/clockgated.toml"
-    assert config.load(sample) == Config()
-    keys = {line.split(" = ")[0] for line in sample.read_text().splitlines() if " = " in line and line[0] != "#"}
-    wanted = {name for section in vars(Config()).values() for name in vars(section)}
-    assert keys == wanted
+    assert config.load(SAMPLE) == Config()
+    assert sample_keys() == {
+        (section, key if value is not None else f"# {key}")
+        for section, values in vars(Config()).items()
+        for key, value in vars(values).items()
+    }
+
+
+def test_examples_of_the_shipped_sample_are_valid() -> None:
+    lines = [re.sub(r"^# (?=\w+ = )", "", line) for line in SAMPLE.read_text().splitlines()]
+    read = config.parse("\n".join(lines).encode(), FILE)
+    assert (read.clock.node_count, read.ntp.local, read.ptp.utc_offset_s) == (
+        16,
+        LocalReference(10, True, 0.1, 0.1, 300, 300),
+        37,
+    )
+
+
+def test_default_mode_manages_where_it_can_and_takes_nothing_over() -> None:
+    assert (Config().managed.mode, Config().managed.take_over) == (Mode.AUTO, False)
+
+
+def test_settings_of_clock_management_have_one_owner_each() -> None:
+    text = b"""
+        [clock]
+        mode = "ptp+ntp"
+        take_over = true
+        max_drift_ppm = 20
+        [ntp]
+        servers = ["10.0.0.1"]
+        [ptp]
+        interfaces = ["eth1"]
+        [folders]
+        run = "/run/x"
+    """
+    read = config.parse(text, FILE)
+    ntp, ptp = NtpSettings(servers=(TimeServer("10.0.0.1"),)), PtpSettings(interfaces=("eth1",))
+    assert read.managed == ManageSettings(Mode.PTP_NTP, True, 20.0, ntp, ptp)
+    assert read.places.run == "/run/x"
+
+
+def test_problems_of_clock_management_are_told_like_all_others_and_with_them() -> None:
+    lines = problems("[clock]\nsync_cycles = 0\n[ntp]\nservres = []\nservers = [{ host = 3 }]\n[ptp]\ndomain = true\n")
+    assert [line.removeprefix(f"{FILE}: ").split(" is ")[0] for line in lines] == [
+        "[clock] sync_cycles = 0: wanted a whole number from 1 to 1000",
+        "[ntp] servers[0].host",
+        "[ntp] servres",
+        "[ptp] domain",
+    ]
+    assert problems("ntp = 3.5\n") == [f"{FILE}: ntp = 3.5: wanted a section [ntp]"]
+
+
+def test_a_mode_that_lacks_what_it_needs_is_refused() -> None:
+    (line,) = problems("[clock]\nmode = 'ntp'\n")
+    assert line.startswith(f'{FILE}: [clock] mode is "ntp" but ntp.servers and ntp.pools are empty')
+    (line,) = problems("[ptp]\ndomain = 256\n")
+    assert line == f"{FILE}: [ptp] domain is 256: give a value from 0 to 255"
+
+
+def test_a_named_source_belongs_to_observing() -> None:
+    (line,) = problems("[clock]\nsource = 'kernel'\n")
+    assert line.startswith(f'{FILE}: [clock] source = "kernel": wanted mode = "observe" beside it')
+
+
+def test_folders_that_no_generated_file_could_name_are_refused() -> None:
+    (line,) = problems("[folders]\nrun = '/run/a b'\n")
+    assert line.startswith(f"{FILE}: [folders] the run folder is '/run/a b'")
 
 
 def test_values_are_read_with_their_types() -> None:
@@ -73,10 +148,10 @@ def test_a_count_must_be_a_whole_number(value: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("value", ["ptp", "ntp", "auto", ""])
+@pytest.mark.parametrize("value", ["PTP", "chrony", ""])
 def test_mode_that_does_not_exist_is_refused_with_those_that_do(value: str) -> None:
     assert problems(f'[clock]\nmode = "{value}"\n') == [
-        f'{FILE}: [clock] mode = "{value}": wanted "observe", the only value known'
+        f'{FILE}: [clock] mode = "{value}": wanted one of "observe", "ntp", "ptp", "ptp+ntp", "auto"'
     ]
 
 
@@ -99,12 +174,16 @@ def test_all_problems_are_reported_at_once() -> None:
 
 
 def test_reading_must_outlive_the_slowest_cycle() -> None:
-    (line,) = problems("[clock]\nreading_ttl_s = 2\n[chrony]\ntimeout_s = 1\n")
+    observing = "[clock]\nmode = 'observe'\nreading_ttl_s = {}\n[chrony]\ntimeout_s = 1\n"
+    (line,) = problems(observing.format(2))
     assert "reading_ttl_s = 2: wanted more than 2" in line
+    config.parse(observing.format(2.1).encode(), FILE)
+    (line,) = problems(observing.format(2.1).replace("observe", "ptp"))
+    assert "wanted more than 2.5, the sum of [clock] poll_interval_s and [chrony] timeout_s and 0.5 for ptp4l" in line
 
 
 def test_recorded_source_needs_its_file() -> None:
-    (line,) = problems("[clock]\nsource = 'recorded'\n")
+    (line,) = problems("[clock]\nmode = 'observe'\nsource = 'recorded'\n")
     assert line.startswith(f'{FILE}: [recorded] file = "": wanted the path of a recording')
 
 

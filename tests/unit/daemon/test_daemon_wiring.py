@@ -1,49 +1,16 @@
-"""From configuration to parts: units, the choice of the source, --check. No daemon runs here."""
+"""From the command line to parts: --check, --print-plan, and what the daemon says. No daemon runs here."""
 
+import json
 import logging
 from pathlib import Path
 
 import pytest
-from clockgated import config, main
-from clockgated.clock.model import ClockState, Reason, ReasonCode, SourceKind
-from clockgated.clock.state import StatePolicy
+from clockgated import main
+from clockgated.clock.model import ClockState, Reason, ReasonCode
 from clockgated.narrator import Narrator
+from clockgated.serving import Retry
+from clockgated.units import NS_PER_S
 from support.readings import reading
-
-
-def settings(text: str) -> config.Config:
-    return config.parse(text.encode(), "x.toml")
-
-
-@pytest.mark.parametrize(
-    ("source", "exists", "kind"),
-    [
-        ("auto", True, SourceKind.CHRONY),
-        ("auto", False, SourceKind.KERNEL),
-        ("chrony", False, SourceKind.CHRONY),
-        ("kernel", True, SourceKind.KERNEL),
-        ("recorded", True, SourceKind.RECORDED),
-    ],
-)
-def test_auto_is_chrony_exactly_when_its_socket_exists(source: str, exists: bool, kind: SourceKind) -> None:
-    asked = settings(f'[clock]\nsource = "{source}"\n[recorded]\nfile = "/x"\n')
-    assert main.choose_source(asked, chrony_socket_exists=exists) is kind
-
-
-def test_settings_reach_the_policies_in_their_units() -> None:
-    asked = settings(
-        "[clock]\nmax_bound_ms = 0.5\nreading_ttl_s = 7\nmax_drift_ppm = 20\nholdover_horizon_s = 3\nsync_cycles = 4\n"
-        "[chrony]\nmaxclockerror_ppm = 1.5\n"
-    )
-    assert main.state_policy(asked) == StatePolicy(
-        max_bound_ns=500_000,
-        sync_cycles=4,
-        holdover_horizon_ns=3_000_000_000,
-        reading_ttl_ns=7_000_000_000,
-        growth_ppb=20_000,
-    )
-    bound = main.bound_policy(asked)
-    assert (bound.max_drift_ppb, bound.assumed_clockerror_ppb) == (20_000, 1_500)
 
 
 def test_check_prints_ok_for_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,16 +31,57 @@ def test_check_prints_every_problem_and_ends_with_78(tmp_path: Path, capsys: pyt
 
 def test_check_reads_the_recording_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "c.toml"
-    file.write_text(f'[clock]\nsource = "recorded"\n[recorded]\nfile = "{tmp_path / "none.jsonl"}"\n')
+    recording = tmp_path / "none.jsonl"
+    file.write_text(f'[clock]\nmode = "observe"\nsource = "recorded"\n[recorded]\nfile = "{recording}"\n')
     assert main.main(["--config", str(file), "--check"]) == 78
     assert "none.jsonl" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--log-level", "loud"], ["--mode", "x"], ["extra"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--log-level", "loud"],
+        ["--mode", "x"],
+        ["extra"],
+        ["--json"],
+        ["--check", "--print-plan"],
+        ["--print-plan", "--give-back"],
+    ],
+)
 def test_wrong_usage_ends_with_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main.main(words)
     assert ended.value.code == 2
+
+
+def observing(folder: Path) -> list[str]:
+    file = folder / "c.toml"
+    file.write_text(f'[clock]\nmode = "observe"\n[folders]\nrun = "{folder / "run"}"\nstate = "{folder / "state"}"\n')
+    return ["--config", str(file)]
+
+
+def test_print_plan_shows_the_plan_for_people_and_for_scripts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = observing(tmp_path)
+    assert main.main([*words, "--print-plan"]) == 0
+    assert capsys.readouterr().out.startswith("mode: observe\nwhy:\n  ASKED_FOR: ")
+    assert main.main([*words, "--print-plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["mode"] == "observe"
+    assert [path.name for path in tmp_path.iterdir()] == ["c.toml"], "nothing is written"
+
+
+def test_give_back_without_anything_taken_over_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([*observing(tmp_path), "--give-back"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_give_back_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = observing(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/taken-over.json").write_text("?")
+    assert main.main([*words, "--give-back"]) == 1
+    assert "taken-over.json: not JSON" in capsys.readouterr().err
 
 
 def test_narrator_speaks_of_changes_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -89,3 +97,14 @@ def test_narrator_speaks_of_changes_only(caplog: pytest.LogCaptureFixture) -> No
     now[0] = reading(epoch=4, state=ClockState.DISRUPTED)
     narrator.tell()
     assert caplog.records[-1].levelno == logging.WARNING
+
+
+def test_planning_is_tried_again_at_growing_distances() -> None:
+    retry, now_ns, waits = Retry(0), 0, []
+    for _ in range(9):
+        began_ns = now_ns
+        while not retry.is_due(now_ns):
+            now_ns += NS_PER_S
+        waits.append((now_ns - began_ns) // NS_PER_S)
+        retry.failed(now_ns)
+    assert waits == [15, 30, 60, 120, 240, 480, 900, 900, 900]

@@ -1,0 +1,153 @@
+"""What a key of the configuration may hold: each kind says what is wanted and reads one value. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+SOCKET_PATH_LIMIT_BYTES = 107  # sockaddr_un.sun_path is 108 bytes, one of them the final NUL
+
+
+class Kind(Protocol):
+    """What a key may hold."""
+
+    @property
+    def wanted(self) -> str:
+        """What is wanted, for a person."""
+        ...
+
+    def read(self, value: object) -> Any:
+        """The value; ValueError when it is not of this kind."""
+        ...
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number within limits."""
+
+    low: float
+    high: float
+
+    @property
+    def wanted(self) -> str:
+        """See Kind."""
+        return f"a number from {self.low:g} to {self.high:g}"
+
+    def read(self, value: object) -> float:
+        """See Kind."""
+        # bool is an int to Python and never a quantity to a person.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError
+        # False for nan too; no conversion, since an int can be too large for a float.
+        if not self.low <= value <= self.high:
+            raise ValueError
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number within limits."""
+
+    low: int
+    high: int
+
+    @property
+    def wanted(self) -> str:
+        """See Kind."""
+        return f"a whole number from {self.low} to {self.high}"
+
+    def read(self, value: object) -> int:
+        """See Kind."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some texts."""
+
+    known: tuple[str, ...]
+
+    @property
+    def wanted(self) -> str:
+        """See Kind."""
+        return "one of " + ", ".join(f'"{name}"' for name in self.known)
+
+    def read(self, value: object) -> str:
+        """See Kind."""
+        if not isinstance(value, str) or value not in self.known:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Member:
+    """A text that names a member of an enumeration."""
+
+    of: type[StrEnum]
+
+    @property
+    def wanted(self) -> str:
+        """See Kind."""
+        return "one of " + ", ".join(f'"{one}"' for one in self.of)
+
+    def read(self, value: object) -> StrEnum:
+        """See Kind."""
+        if not isinstance(value, str):
+            raise ValueError
+        return self.of(value)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A truth value."""
+
+    wanted: str = "true or false"
+
+    def read(self, value: object) -> bool:
+        """See Kind."""
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that is not empty."""
+
+    wanted: str
+
+    def read(self, value: object) -> str:
+        """See Kind."""
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class OptionalPath:
+    """A path; empty is none."""
+
+    wanted: str = 'a path, or "" for none'
+
+    def read(self, value: object) -> Path | None:
+        """See Kind."""
+        if not isinstance(value, str) or "\0" in value:
+            raise ValueError
+        return Path(value) if value else None
+
+
+@dataclass(frozen=True)
+class SocketPath:
+    """Where a unix socket can be bound."""
+
+    wanted: str = f"an absolute path of at most {SOCKET_PATH_LIMIT_BYTES} bytes"
+
+    def read(self, value: object) -> Path:
+        """See Kind."""
+        if not isinstance(value, str) or "\0" in value or not value.startswith("/") or value.endswith("/"):
+            raise ValueError
+        if len(value.encode(errors="surrogateescape")) > SOCKET_PATH_LIMIT_BYTES:
+            raise ValueError
+        return Path(value)
