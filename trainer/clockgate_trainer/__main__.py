@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"clockgate-train {__version__}")
         return ExitCode.DONE
-    if words in (["--help"], ["-h"], ["help"]):
+    if words == ["help"] or (words[:1] not in (["launch"], ["verify"]) and {"-h", "--help"} & set(words)):
         print(help_text())
         return ExitCode.DONE
     logging.basicConfig(format="clockgate-train: %(message)s", level=logging.INFO)

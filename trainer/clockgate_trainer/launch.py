@@ -177,6 +177,8 @@ def _arguments(module: str, argv: Sequence[str]) -> argparse.Namespace:
         ranks_here = torchrun.determine_local_world_size(args.nproc_per_node)
     except (ValueError, RuntimeError) as error:
         raise UsageError(f"--nnodes {args.nnodes} --nproc_per_node {args.nproc_per_node}: {error}") from error
+    if ranks_here < 1:
+        raise UsageError(f"--nproc_per_node is {args.nproc_per_node}: wanted 1 or more")
     if max_nodes == 1 and args.local_addr is None:
         # One node needs no name of its own that resolves.
         args.local_addr = "127.0.0.1"

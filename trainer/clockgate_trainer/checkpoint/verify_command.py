@@ -44,9 +44,13 @@ def main(argv: Sequence[str]) -> int:
 
 def _reports(path: Path) -> list[Report]:
     """A checkpoint's report, or one for each checkpoint of a run folder, oldest first."""
-    if step_in_name(path) is not None or (path / MANIFEST_FILE).exists() or not path.is_dir():
-        return [_report(path)]
-    checkpoints = [folder for folder in path.iterdir() if step_in_name(folder) is not None]
+    try:
+        if step_in_name(path) is not None or (path / MANIFEST_FILE).exists() or not path.is_dir():
+            return [_report(path)]
+        checkpoints = [folder for folder in path.iterdir() if step_in_name(folder) is not None]
+    except OSError as error:
+        unreadable = Problem(MANIFEST_FILE, Fault.UNREADABLE, f"cannot be read ({error.strerror})")
+        return [Report(path, None, (unreadable,))]
     if not checkpoints:
         nothing = Problem(MANIFEST_FILE, Fault.MISSING, "neither a checkpoint nor a run folder that has some")
         return [Report(path, None, (nothing,))]

@@ -4,6 +4,7 @@ Refuses, with file and line, whatever other loaders turn into the text "None", d
 """
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def pair_from_line(raw: bytes, format_name: str, line: int) -> Pair:
 def _check_path(path: Path) -> None:
     if path.suffix in _NOT_YET:
         raise ConfigError(f"--dataset {path}: {path.suffix} files are not supported yet; wanted a .jsonl file")
-    if not path.exists():
+    # os.path: a name that is too long, or in a folder that may not be entered, counts as not there.
+    if not os.path.exists(path):  # noqa: PTH110
         raise ConfigError(
             f"--dataset {path}: no such file; wanted a local .jsonl file (named hub data sets are not supported yet)"
         )

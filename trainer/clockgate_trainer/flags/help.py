@@ -8,7 +8,7 @@ from clockgate_trainer.flags.table import FLAGS, GROUPS, UNSUPPORTED
 _COLUMN = 34
 _HEAD = """\
 usage: clockgate-train [--flag value ...]        train
-       clockgate-train launch [torchrun arguments] clockgate-train [--flag value ...]
+       clockgate-train launch [torchrun arguments] -- [--flag value ...]
        clockgate-train verify CHECKPOINT [...]
        clockgate-train --version
 

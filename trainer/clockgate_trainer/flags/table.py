@@ -14,6 +14,10 @@ from clockgate_trainer.flags.flag import Flag, Type, Unsupported, declare, flag_
 
 GROUPS = ("model", "data", "adapter", "training", "run", "checkpoints", "clock gate")
 WARN_SHARE = 0.1
+# Beyond these a number is a slip of the hand, and some would not fit the types that carry them.
+LARGEST_SEED = 2**62
+WEEK_S = 7 * 24 * 3600
+HOUR_MS = 3_600_000
 
 _MODEL, _DATA, _ADAPTER, _TRAINING, _RUN, _CHECKPOINTS, _GATE = GROUPS
 
@@ -44,20 +48,25 @@ class Settings:
     source_max_len: int = declare(1024, _DATA, "prompts are cut to N tokens, the begin mark included", low=1)
     target_max_len: int = declare(256, _DATA, "answers are cut to N tokens, the end mark included", low=1)
     train_on_source: bool = declare(False, _DATA, "learn the prompt as well as the answer")
-    data_seed: int | None = declare(None, _DATA, "seed of the row order", low=0, unset="--seed")
+    data_seed: int | None = declare(None, _DATA, "seed of the row order", low=0, high=LARGEST_SEED, unset="--seed")
 
-    lora_r: int = declare(64, _ADAPTER, "rank of the adapter", low=1)
+    lora_r: int = declare(64, _ADAPTER, "rank of the adapter", low=1, high=65536)
     lora_alpha: float = declare(16.0, _ADAPTER, "scale of the adapter: alpha / r", low=0)
     lora_dropout: float = declare(0.0, _ADAPTER, "dropout before the adapter", low=0, high=0.999)
     lora_modules: str = declare("all", _ADAPTER, "'all' linear layers but the head, or names separated by commas")
 
     max_steps: int = declare(10000, _TRAINING, "optimizer steps; -1: as many as --num_train_epochs takes", low=-1)
     num_train_epochs: float | None = declare(
-        None, _TRAINING, "passes over the data, instead of --max_steps", low=0.001, unset="--max_steps decides"
+        None,
+        _TRAINING,
+        "passes over the data, instead of --max_steps",
+        low=0.001,
+        high=1e6,
+        unset="--max_steps decides",
     )
     per_device_train_batch_size: int = declare(1, _TRAINING, "rows per rank in one micro-batch", low=1)
     gradient_accumulation_steps: int = declare(16, _TRAINING, "micro-batches per optimizer step", low=1)
-    learning_rate: float = declare(2e-4, _TRAINING, "peak learning rate", low=0)
+    learning_rate: float = declare(2e-4, _TRAINING, "peak learning rate", low=0, high=1000)
     lr_scheduler_type: str = declare(
         "constant",
         _TRAINING,
@@ -80,10 +89,12 @@ class Settings:
 
     output_dir: Path = declare(Path("./output"), _RUN, "run folder")
     device: str = declare("auto", _RUN, "where to train; auto: CUDA when there is one", choices=("auto", "cpu", "cuda"))
-    seed: int = declare(42, _RUN, "seed of adapter and dropout", low=0)
+    seed: int = declare(42, _RUN, "seed of adapter and dropout", low=0, high=LARGEST_SEED)
     deterministic: bool = declare(False, _RUN, "only deterministic kernels: resume is bit-identical on CUDA too")
     logging_steps: int = declare(10, _RUN, "steps between two progress lines", low=1)
-    ddp_timeout: float = declare(180.0, _RUN, "seconds until a silent rank in a gradient exchange is given up", low=1)
+    ddp_timeout: float = declare(
+        180.0, _RUN, "seconds until a silent rank in a gradient exchange is given up", low=1, high=WEEK_S
+    )
     job_name: str | None = declare(None, _RUN, "name of the job in the daemon's log", unset="the run folder's name")
 
     save_strategy: str = declare(
@@ -98,16 +109,23 @@ class Settings:
     time_sync_check: str = declare(
         "auto",
         _GATE,
-        "ask the node's clock daemon at every step; auto: only if it answers at launch",
+        "ask the node's clock daemon at every step; auto: train also when none answers, by --on_unknown",
         choices=("true", "false", "auto"),
         bare="true",
     )
     clock_daemon: str | None = declare(
         None, _GATE, "address of the daemon", unset="$CLOCKGATE_ADDRESS, then /run/clockgate/clockgate.sock"
     )
-    max_sync_delay: float = declare(50.0, _GATE, "milliseconds between two clocks above which all ranks wait", low=1e-6)
+    max_sync_delay: float = declare(
+        50.0, _GATE, "milliseconds between two clocks above which all ranks wait", low=1e-6, high=HOUR_MS
+    )
     warn_sync_delay: float | None = declare(
-        None, _GATE, "milliseconds between two clocks above which to warn", low=1e-6, unset="a tenth of the above"
+        None,
+        _GATE,
+        "milliseconds between two clocks above which to warn",
+        low=1e-6,
+        high=HOUR_MS,
+        unset="a tenth of the above",
     )
     on_unknown: str | None = declare(
         None,
@@ -116,8 +134,12 @@ class Settings:
         choices=("warn", "hold", "stop"),
         unset="hold under --time_sync_check true, else warn",
     )
-    hold_timeout: float = declare(300.0, _GATE, "seconds of waiting after which the run is saved and stopped", low=0)
-    vote_timeout: float = declare(120.0, _GATE, "seconds until a rank that does not vote is given up", low=1)
+    hold_timeout: float = declare(
+        300.0, _GATE, "seconds of waiting after which the run is saved and stopped", low=0, high=WEEK_S
+    )
+    vote_timeout: float = declare(
+        120.0, _GATE, "seconds until a rank that does not vote is given up", low=1, high=WEEK_S
+    )
 
     @property
     def order_seed(self) -> int:

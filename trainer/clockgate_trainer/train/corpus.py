@@ -40,7 +40,7 @@ def load_corpus(settings: Settings) -> Corpus:
 def _load_tokenizer(settings: Settings) -> Any:
     try:
         return AutoTokenizer.from_pretrained(settings.model_name_or_path, **hub_arguments(settings))
-    except (OSError, ValueError, KeyError, ImportError) as err:
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as err:
         raise ConfigError(
             f"the tokenizer of {settings.model_name_or_path} cannot be loaded: {err}. "
             "Give --model_name_or_path a folder with tokenizer files, or a hub id that this machine can reach"

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 from clockgate_trainer.data.tokens import TokenData
@@ -22,7 +23,7 @@ def check_model(settings: Settings, data: TokenData) -> None:
     name = settings.model_name_or_path
     try:
         config = AutoConfig.from_pretrained(name, **hub_arguments(settings))
-    except (OSError, ValueError, KeyError) as err:
+    except (OSError, ValueError, KeyError, TypeError) as err:
         raise ConfigError(f"the model {name} cannot be read: {err}. Check --model_name_or_path") from err
     size = config.get_text_config().vocab_size
     if data.largest_id >= size:
@@ -82,16 +83,29 @@ def compute_dtype(settings: Settings) -> torch.dtype:
 
 def _load_base(settings: Settings, device: torch.device) -> Any:
     name = settings.model_name_or_path
+    # Its types do not know the second half that output_loading_info adds.
+    load: Any = AutoModelForCausalLM.from_pretrained
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        base, report = load(
             name,
+            output_loading_info=True,
             dtype=compute_dtype(settings),
             device_map={"": device},
             quantization_config=_quantization(settings),
             **hub_arguments(settings),
         )
-    except (OSError, ValueError, KeyError, ImportError) as err:
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as err:
         raise ConfigError(f"the weights of {name} cannot be loaded: {err}. Check --model_name_or_path") from err
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills them with random numbers: an adapter on such a base is worth nothing.
+        raise ConfigError(
+            f"the model {name} lacks {len(missing)} weights, the first is {missing[0]}: its configuration and its "
+            "weight files do not belong together. Check --model_name_or_path"
+        )
+    return base
 
 
 def _adapt(base: Any, settings: Settings) -> PeftModel:

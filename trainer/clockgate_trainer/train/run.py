@@ -1,9 +1,12 @@
 """One rank from its flags to its exit code: what comes before the loop, the loop, and every way to end."""
 
+import fcntl
+import os
 import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -40,6 +43,7 @@ from clockgate_trainer.train.start import rehearse, together
 
 _CRASHED = 1
 _INTERRUPTED = 130
+_LOCK_FILE = ".lock"
 # Ranks may come to the meetings before training this far apart: one loads weights from a cache, another from the hub.
 _START_PATIENCE_S = 3600.0
 # After these all ranks have met a last time.
@@ -90,6 +94,8 @@ def main(settings: Settings, environment: Mapping[str, str]) -> int:
 
 
 def _open_logs(settings: Settings, place: Place) -> Reporter:
+    if place.leads:
+        _claim(settings.output_dir)
     events = EventLog(settings.output_dir, place.rank)
     if not place.leads:
         return Reporter(events, None, Standing())
@@ -98,6 +104,26 @@ def _open_logs(settings: Settings, place: Place) -> Reporter:
     except OSError as err:
         raise ConfigError(f"the outcome of an earlier run in {settings.output_dir} cannot be removed: {err}") from err
     return Reporter(events, MetricLog(settings.output_dir), Standing())
+
+
+def _claim(folder: Path) -> None:
+    """Take the run folder for this process until it ends. Raises ConfigError when another run has it.
+
+    Two runs in one folder would remove each other's half-written checkpoints. The lock ends with the process, however
+    that ends, so a killed run leaves nothing to clean up; the descriptor is kept open on purpose.
+    """
+    name = folder / _LOCK_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"--output_dir {folder} is in use by another run ({name} is locked): wait for it or stop it, or give "
+            "another --output_dir"
+        ) from None
+    except OSError as err:
+        raise ConfigError(f"{name} cannot be locked ({err.strerror}): give another --output_dir") from err
 
 
 def _train_rank(rank: _Rank, environment: Mapping[str, str]) -> Outcome:

@@ -74,7 +74,7 @@ def find(settings: Settings) -> Found | None:
             f"--resume_from_checkpoint is none and {folder} holds {older[-1].name} of an earlier run, which this run "
             "would replace: give another --output_dir, or resume with auto"
         )
-    if spec not in ("auto", "none") and not (Path(spec) / MANIFEST_FILE).exists() and _checkpoints(Path(spec)):
+    if spec not in ("auto", "none") and _is_run_folder(Path(spec)):
         return find_resume(Path(spec), "auto")
     return find_resume(folder, spec)
 
@@ -168,6 +168,14 @@ class Saver:
     def _write_adapter(self, folder: Path) -> None:
         # The embedding is never trained; asking peft to find that out makes it look for the base model on the hub.
         self._model.save_pretrained(folder, save_embedding_layers=False)
+
+
+def _is_run_folder(path: Path) -> bool:
+    """Whether `path` is no checkpoint and holds some. One that cannot be looked into is none: verifying tells why."""
+    try:
+        return not (path / MANIFEST_FILE).exists() and bool(_checkpoints(path))
+    except OSError:
+        return False
 
 
 def _checkpoints(folder: Path) -> list[Path]:
