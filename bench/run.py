@@ -27,7 +27,8 @@ def main() -> int:
         recording.write_text(json.dumps(READING) + "\n", encoding="utf-8")
         config = folder / "clockgated.toml"
         config.write_text(
-            f'[clock]\nsource = "recorded"\n[recorded]\nfile = "{recording}"\n'
+            f'[clock]\nmode = "observe"\nsource = "recorded"\n[recorded]\nfile = "{recording}"\n'
+            f'[folders]\nrun = "{folder / "run"}"\nstate = "{folder / "state"}"\n'
             f'[api]\nsocket = "{sock}"\nadmin_socket = "{folder / "admin" / "admin.sock"}"\n',
             encoding="utf-8",
         )

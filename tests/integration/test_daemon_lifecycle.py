@@ -172,9 +172,9 @@ def test_directory_in_place_of_the_socket_ends_with_78(tmp_path: Path) -> None:
 
 
 def test_reload_takes_a_new_configuration_into_use_and_keeps_the_epoch(daemon: Clockgated, tmp_path: Path) -> None:
-    first_epoch = read(daemon).epoch
+    epoch = read(daemon).epoch + 1
     assert daemon.ctl("drill", "step", "1s").returncode == 0
-    wait_for_log(daemon, f"epoch {first_epoch + 1}")
+    wait_for_log(daemon, f"epoch {epoch}")
     daemon.config.write_text(settings(tmp_path, clock="poll_interval_s = 0.1\nmax_drift_ppm = 123"))
     daemon.process.send_signal(signal.SIGHUP)
     wait_for_log(daemon, "reload: done")
@@ -182,7 +182,7 @@ def test_reload_takes_a_new_configuration_into_use_and_keeps_the_epoch(daemon: C
     while (reading := read(daemon)).growth_ppb != 123_000:
         assert time.monotonic() < due
         time.sleep(0.1)
-    assert reading.epoch == first_epoch + 1
+    assert reading.epoch == epoch
 
 
 def test_reload_of_a_bad_file_keeps_the_old_configuration(daemon: Clockgated) -> None:
@@ -205,7 +205,7 @@ def test_reload_of_other_sockets_asks_for_a_restart(daemon: Clockgated) -> None:
 
 
 def test_streams_above_the_configured_ceiling_are_refused_and_status_still_works(tmp_path: Path) -> None:
-    config = settings(tmp_path).replace("[clock]", "max_streams = 2\n[clock]", 1)
+    config = settings(tmp_path).replace("[folders]", "max_streams = 2\n[folders]", 1)
     with clockgated(tmp_path, config) as daemon, daemon.channel() as channel:
         streams = [watch(channel) for _ in range(2)]
         for stream in streams:

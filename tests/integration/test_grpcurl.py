@@ -53,7 +53,8 @@ def test_list_shows_the_services_of_each_socket(daemon: Clockgated) -> None:
 
 def test_list_of_a_service_shows_its_methods(daemon: Clockgated) -> None:
     ran = grpcurl(daemon.socket, "list", "clockgate.v1.Clock")
-    assert ran.stdout.split() == ["clockgate.v1.Clock.GetReading", "clockgate.v1.Clock.WatchReadings"]
+    methods = ("GetReading", "ListEpochs", "WatchReadings")
+    assert ran.stdout.split() == [f"clockgate.v1.Clock.{method}" for method in methods]
 
 
 @pytest.mark.parametrize(

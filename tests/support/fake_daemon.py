@@ -76,7 +76,7 @@ class FakeDaemon:
         self._stopping = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8))
         clock_pb2_grpc.add_ClockServicer_to_server(_Clock(self, self._stopping), self._server)
-        gate_pb2_grpc.add_GateServicer_to_server(_Gate(self), self._server)
+        gate_pb2_grpc.add_GateServicer_to_server(_Gate(self, self._stopping), self._server)
         self._server.add_insecure_port(self.address)
         self._server.start()
         return self
@@ -113,10 +113,16 @@ class _Clock(clock_pb2_grpc.ClockServicer):
                 yield clock_pb2.WatchReadingsResponse(reading=self._daemon.reading())
             self._stopping.wait(self._daemon.stream_period_s)
 
+    def ListEpochs(  # noqa: N802 - the name is the proto's
+        self, request: clock_pb2.ListEpochsRequest, context: grpc.ServicerContext
+    ) -> clock_pb2.ListEpochsResponse:
+        return clock_pb2.ListEpochsResponse()
+
 
 class _Gate(gate_pb2_grpc.GateServicer):
-    def __init__(self, daemon: FakeDaemon) -> None:
+    def __init__(self, daemon: FakeDaemon, stopping: threading.Event) -> None:
         self._daemon = daemon
+        self._stopping = stopping
 
     def Check(  # noqa: N802 - the name is the proto's
         self, request: gate_pb2.CheckRequest, context: grpc.ServicerContext
@@ -125,6 +131,14 @@ class _Gate(gate_pb2_grpc.GateServicer):
         if self._daemon.delay_s:
             time.sleep(self._daemon.delay_s)
         return self._daemon.judge(request, self._daemon.reading())
+
+    def RegisterJob(  # noqa: N802 - the name is the proto's
+        self, request_iterator: Iterator[gate_pb2.RegisterJobRequest], context: grpc.ServicerContext
+    ) -> Iterator[gate_pb2.RegisterJobResponse]:
+        request = next(request_iterator)
+        yield gate_pb2.RegisterJobResponse(lease=gate_pb2.Lease(lease_id="1", job=request.job, rank=request.rank))
+        while context.is_active() and not self._stopping.is_set():
+            self._stopping.wait(self._daemon.stream_period_s)
 
 
 def _judge(request: gate_pb2.CheckRequest, reading: clock_pb2.Reading) -> gate_pb2.CheckResponse:

@@ -20,6 +20,7 @@ GOOD = Reading(
     source_kind=SourceKind.CHRONY,
     offset_ns=-1_200,
     sequence=7,
+    estimate_95_ns=2_000,
 )
 
 

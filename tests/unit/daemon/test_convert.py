@@ -35,6 +35,7 @@ def test_every_value_of_a_reading_reaches_the_message() -> None:
         source_kind=clock_pb2.SOURCE_KIND_CHRONY,
         offset_ns=-1_200,
         sequence=7,
+        estimate_95_ns=2_000,
     )
 
 
@@ -44,11 +45,14 @@ def test_no_field_of_the_message_is_forgotten() -> None:
 
 
 def test_unknown_is_absent_and_never_zero() -> None:
-    unknown = reading(relative_bound_ns=None, utc_bound_ns=None, offset_ns=None, reference=Reference())
+    unknown = reading(
+        relative_bound_ns=None, utc_bound_ns=None, offset_ns=None, estimate_95_ns=None, reference=Reference()
+    )
     message = reading_message(unknown, GOOD.as_of_boot_ns)
     assert not message.HasField("relative_bound_ns")
     assert not message.HasField("utc_bound_ns")
     assert not message.HasField("offset_ns")
+    assert not message.HasField("estimate_95_ns")
     assert not message.reference.HasField("identity")
     assert not message.reference.HasField("stratum")
 
@@ -93,6 +97,7 @@ readings = st.builds(
     source_kind=st.sampled_from(SourceKind),
     offset_ns=st.none() | st.integers(-(1 << 80), 1 << 80),
     sequence=st.integers(0, 2**64 - 1),
+    estimate_95_ns=st.none() | st.integers(0, 1 << 80),
 )
 
 

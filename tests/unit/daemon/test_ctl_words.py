@@ -92,6 +92,10 @@ def test_requests_name_their_fault() -> None:
         ["drill", "freeze", "--for", "3"],
         ["drill", "melt"],
         ["status", "--yaml"],
+        ["epochs", "--watch"],
+        ["leases", "--watch"],
+        ["lease"],
+        ["lease", "break"],
     ],
 )
 def test_wrong_usage_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,8 +116,9 @@ def test_missing_socket_ends_with_3_and_the_next_step(tmp_path: Path, capsys: py
     assert f"{tmp_path / 'no.sock'}: no socket there; start clockgated" in said
 
 
-def test_missing_admin_socket_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["drill", "--admin-address", str(tmp_path / "no.sock"), "clear"]) == 3
+@pytest.mark.parametrize("words", [["drill", "clear"], ["leases"], ["lease", "break", "1"]])
+def test_missing_admin_socket_ends_with_3(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([words[0], "--admin-address", str(tmp_path / "no.sock"), *words[1:]]) == 3
     assert "no.sock: no socket there" in capsys.readouterr().err
 
 

@@ -1,13 +1,21 @@
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from clockgated import host
-from clockgated.clock.model import ClockState, Evidence, Reading, ReasonCode, Silence, SourceKind
+from clockgated.clock.model import ClockState, Evidence, Reading, Reason, ReasonCode, Silence, SourceKind
 from clockgated.clock.state import StatePolicy
+from clockgated.clock.witness import KernelLook, KernelState
 from clockgated.cycle import Cycle, next_beat_ns
 from clockgated.drill import DrillBoard, Freeze, Offset, Step
+from clockgated.lease_desk import LeaseDesk
+from clockgated.memory.keeper import EPOCHS, LAST_READING, Keeper
+from clockgated.memory.last_reading import LastReadingFile
+from clockgated.memory.resume import SavedReading
 from clockgated.publish import Publisher
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +33,7 @@ class Host:
         self.boot_ns = 100 * SECOND
         self.asleep_ns = 50 * SECOND
         self.stepped_ns = WALL_NS
+        self.gained_ns = 0
         self.preempted_ns = [0]
         self.answer: Callable[[int], Evidence | Silence] = evidence
         self.kind = SourceKind.CHRONY
@@ -39,6 +48,9 @@ class Host:
         self.preempted_ns = self.preempted_ns[1:] + self.preempted_ns[:1]
         return host.Stamp(self.boot_ns, self.boot_ns - self.asleep_ns, self.boot_ns + self.stepped_ns + late_ns)
 
+    def rate(self) -> host.RateStamp:
+        return host.RateStamp(self.boot_ns - self.gained_ns, self.boot_ns, 0)
+
     def mono_ns(self) -> int:
         return self.boot_ns - self.asleep_ns
 
@@ -46,9 +58,17 @@ class Host:
 class Daemon:
     """A cycle over such a host."""
 
-    def __init__(self, policy: StatePolicy | None = None) -> None:
-        self.host = Host()
-        self.publisher = Publisher(reading(sequence=0, epoch=1))
+    def __init__(
+        self,
+        policy: StatePolicy | None = None,
+        *,
+        clocks: Host | None = None,
+        publisher: Publisher | None = None,
+        **parts: Any,
+    ) -> None:
+        self.host = clocks or Host()
+        self.kernel: KernelLook | None = KernelLook(0, 0.0, 10_000, 0, KernelState.OK)
+        self.publisher = publisher or Publisher(reading(sequence=0, epoch=1))
         self.drills = DrillBoard()
         self.cycle = Cycle(
             source=self.host,
@@ -58,7 +78,10 @@ class Daemon:
             boot_id="boot-1",
             interval_s=0.001,
             stamp=self.host.stamp,
+            rate=self.host.rate,
+            kernel=lambda: self.kernel,
             mono_ns=self.host.mono_ns,
+            **parts,
         )
 
     def cycles(self, count: int = 1) -> Reading:
@@ -168,6 +191,97 @@ def test_a_pretended_step_is_one_new_epoch() -> None:
     assert (last.state, last.epoch, codes(last)) == (ClockState.SYNCHRONIZED, 2, [])
 
 
+def test_a_witness_that_contradicts_breaks_once_and_closes_the_gate_while_it_lasts() -> None:
+    daemon = Daemon()
+    assert daemon.cycles(4).state is ClockState.SYNCHRONIZED
+    frozen = (Reason(ReasonCode.PHC_FROZEN, "frozen"),)
+    daemon.host.answer = lambda at_ns: evidence(at_ns, faults=frozen)
+    last = daemon.cycles()
+    assert (last.state, last.epoch, codes(last)) == (ClockState.DISRUPTED, 2, [ReasonCode.PHC_FROZEN])
+    last = daemon.cycles(70)
+    assert (last.state, last.epoch, codes(last)) == (ClockState.DISRUPTED, 2, [ReasonCode.PHC_FROZEN])
+    daemon.host.answer = evidence
+    last = daemon.cycles(3)
+    assert (last.state, last.epoch, codes(last)) == (ClockState.SYNCHRONIZED, 2, [])
+    daemon.host.answer = lambda at_ns: evidence(at_ns, faults=frozen)
+    assert daemon.cycles().epoch == 3, "a bound was promised again, so it breaks again"
+
+
+@pytest.mark.parametrize("own_steering", [False, True])
+def test_somebody_else_at_the_kernels_clock_counts_where_our_units_steer(own_steering: bool) -> None:
+    daemon = Daemon(own_steering=own_steering)
+    daemon.cycles(4)
+    assert daemon.kernel is not None
+    daemon.kernel = replace(daemon.kernel, status=1)
+    last = daemon.cycles()
+    assert (last.epoch, codes(last)) == ((2, [ReasonCode.FOREIGN_ADJUSTER]) if own_steering else (1, []))
+
+
+def test_a_rate_that_nobody_explains_is_a_disruption() -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    for _ in range(3):
+        daemon.host.gained_ns += 5 * MS
+        last = daemon.cycles()
+    assert (last.state, codes(last)) == (ClockState.DISRUPTED, [ReasonCode.WITNESS_DISAGREES])
+
+
+def test_a_leap_second_to_come_is_told_beside_a_good_reading() -> None:
+    daemon = Daemon()
+    assert daemon.kernel is not None
+    daemon.kernel = replace(daemon.kernel, status=0x10, state=KernelState.INSERT)
+    last = daemon.cycles(4)
+    assert (last.state, codes(last)) == (ClockState.SYNCHRONIZED, [ReasonCode.LEAP_PENDING])
+
+
+def test_the_kernels_leap_second_is_holdover_under_a_source_that_does_not_know_of_it() -> None:
+    daemon = Daemon()
+    daemon.cycles(4)
+    assert daemon.kernel is not None
+    daemon.kernel = replace(daemon.kernel, state=KernelState.IN_PROGRESS)
+    daemon.host.stepped_ns -= SECOND
+    last = daemon.cycles()
+    assert (last.state, codes(last)) == (ClockState.HOLDOVER, [ReasonCode.LEAP_IN_PROGRESS])
+    daemon.kernel = replace(daemon.kernel, state=KernelState.JUST_HAPPENED)
+    assert daemon.cycles().state is ClockState.SYNCHRONIZED
+
+
+def test_the_estimate_stands_beside_the_bound_and_goes_with_its_source() -> None:
+    daemon = Daemon()
+    daemon.host.answer = lambda at_ns: evidence(at_ns, estimate_95_ns=700)
+    assert daemon.cycles(4).estimate_95_ns == 700
+    daemon.host.answer = silence
+    assert daemon.cycles().estimate_95_ns is None
+
+
+@pytest.mark.parametrize(
+    ("offset_ns", "own_steering", "is_leased", "is_told"),
+    [
+        (101 * MS, True, True, True),
+        (-101 * MS, True, True, True),
+        (100 * MS, True, True, False),
+        (101 * MS, True, False, False),
+        # A time daemon that is not ours knows of no lease.
+        (101 * MS, False, True, False),
+        (None, True, True, False),
+    ],
+)
+def test_a_step_that_is_needed_and_forbidden_is_told(
+    offset_ns: int | None, own_steering: bool, is_leased: bool, is_told: bool
+) -> None:
+    desk = LeaseDesk()
+    daemon = Daemon(desk=desk, own_steering=own_steering)
+    daemon.host.answer = lambda at_ns: evidence(at_ns, offset_ns=offset_ns)
+    if is_leased:
+        desk.open("train", 0)
+    last = daemon.cycles(4)
+    assert (ReasonCode.STEP_FORBIDDEN_BY_LEASE in codes(last)) is is_told
+    if is_told:
+        assert "lease break" in last.reasons[-1].detail
+        desk.close("1")
+        assert ReasonCode.STEP_FORBIDDEN_BY_LEASE not in codes(daemon.cycles())
+
+
 def test_reconfiguring_the_same_kind_of_source_goes_on() -> None:
     daemon = Daemon()
     daemon.cycles(4)
@@ -186,6 +300,95 @@ def test_reconfiguring_to_another_kind_of_source_starts_anew_in_the_same_epoch()
     daemon.cycle.reconfigure(source=other, policy=StatePolicy(), interval_s=1)
     last = daemon.cycles()
     assert (last.state, last.epoch, last.sequence) == (ClockState.ACQUIRING, 1, 5)
+
+
+def test_a_change_of_servo_of_ours_is_a_new_epoch() -> None:
+    for was_ours, is_ours in ((True, True), (False, True), (True, False)):
+        daemon = Daemon(own_steering=was_ours)
+        daemon.cycles(4)
+        other = Host()
+        other.kind = SourceKind.PTP
+        other.answer = lambda at_ns: evidence(at_ns, kind=SourceKind.PTP)
+        daemon.cycle.reconfigure(source=other, policy=StatePolicy(), interval_s=1, own_steering=is_ours)
+        last = daemon.cycles()
+        assert (last.epoch, codes(last)) == (2, [ReasonCode.STEERING_CHANGED])
+        last = daemon.cycles(3)
+        assert (last.state, last.epoch) == (ClockState.SYNCHRONIZED, 2)
+
+
+class Kept:
+    """Daemons that follow each other on one node, each with a cycle over the same host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clocks = Host()
+
+    def started(self, publisher: Publisher | None = None) -> Daemon:
+        keeper = Keeper.of_folders(self.folder, self.folder, "boot-1")
+        opening = keeper.open(SourceKind.CHRONY, StatePolicy(), None, self.clocks.stamp)
+        return Daemon(clocks=self.clocks, publisher=publisher, opening=opening, keeper=keeper)
+
+    def saved(self) -> SavedReading:
+        found = LastReadingFile(self.folder / LAST_READING).load()
+        assert isinstance(found, SavedReading)
+        return found
+
+
+def test_every_cycle_is_kept_and_the_next_daemon_goes_on_from_it(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    last = kept.started().cycles(4)
+    assert (kept.saved().reading, last.state) == (last, ClockState.SYNCHRONIZED)
+    kept.clocks.boot_ns += 20 * SECOND
+    again = kept.started().cycles()
+    assert (again.state, again.epoch) == (ClockState.SYNCHRONIZED, last.epoch)
+    assert again.sequence == last.sequence + 2
+
+
+def test_a_time_daemon_that_was_replaced_while_we_were_away_is_noticed(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.clocks.answer = lambda at_ns: evidence(at_ns, steering_id="chronyd-1")
+    last = kept.started().cycles(4)
+    kept.clocks.answer = lambda at_ns: evidence(at_ns, steering_id="chronyd-2")
+    again = kept.started().cycles()
+    assert (again.epoch, codes(again)) == (last.epoch + 1, [ReasonCode.STEERING_CHANGED])
+
+
+def test_a_step_between_the_start_and_the_first_cycle_is_noticed(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    last = kept.started().cycles(4)
+    daemon = kept.started()
+    daemon.host.stepped_ns += SECOND
+    again = daemon.cycles()
+    assert (again.epoch, codes(again)) == (last.epoch + 1, [ReasonCode.CLOCK_STEPPED])
+
+
+def test_a_new_epoch_is_journaled_and_saved_before_it_is_published(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    seen: list[tuple[int, str, int]] = []
+
+    class Watching(Publisher):
+        def publish(self, reading: Reading) -> None:
+            journal = (tmp_path / EPOCHS).read_text().splitlines()
+            seen.append((kept.saved().reading.epoch, journal[-1], len(journal)))
+            super().publish(reading)
+
+    daemon = kept.started(Watching(reading(sequence=0)))
+    before = daemon.cycles(4)
+    daemon.host.stepped_ns -= SECOND
+    after = daemon.cycles(2)
+    assert after.epoch == before.epoch + 1
+    (epoch, line, count), (_, _, later) = seen[-2:]
+    assert (epoch, count, later) == (after.epoch, 2, 2)
+    assert '"code": "CLOCK_STEPPED"' in line
+    assert '"jump_ns": -1000000000' in line
+
+
+def test_a_pretended_step_is_journaled_as_one_that_set_nothing(tmp_path: Path) -> None:
+    daemon = Kept(tmp_path).started()
+    daemon.cycles(4)
+    daemon.drills.start(Step(SECOND), daemon.host.boot_ns)
+    daemon.cycles()
+    assert '"jump_ns": null' in (tmp_path / EPOCHS).read_text().splitlines()[-1]
 
 
 def test_a_new_cycle_goes_on_counting_where_the_publisher_is() -> None:

@@ -52,9 +52,10 @@ def test_a_frozen_source_is_silent() -> None:
 
 @given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
 def test_an_offset_moves_the_estimate_and_widens_the_bounds(offset_ns: int, added_ns: int) -> None:
-    seen, continuity = distort(evidence(7, offset_ns=offset_ns), UNBROKEN, Offset(added_ns))
+    measured = evidence(7, offset_ns=offset_ns, estimate_95_ns=5)
+    seen, continuity = distort(measured, UNBROKEN, Offset(added_ns))
     assert isinstance(seen, Evidence)
-    assert seen.offset_ns == offset_ns + added_ns
+    assert (seen.offset_ns, seen.estimate_95_ns) == (offset_ns + added_ns, 5 + abs(added_ns))
     assert (seen.bound_ns, seen.utc_bound_ns) == (1_000_000 + abs(added_ns), 1_000_000 + abs(added_ns))
     assert continuity == UNBROKEN
 

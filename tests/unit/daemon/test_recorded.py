@@ -31,6 +31,7 @@ def test_every_key_comes_back_as_evidence(tmp_path: Path) -> None:
         "bound_ns": 200_000,
         "utc_bound_ns": None,
         "offset_ns": -1_500,
+        "estimate_95_ns": 900,
         "identity": "ntp:192.0.2.1",
         "source_name": "ntp.example.net",
         "stratum": 2,
@@ -43,6 +44,7 @@ def test_every_key_comes_back_as_evidence(tmp_path: Path) -> None:
     assert isinstance(evidence, Evidence)
     assert (evidence.kind, evidence.as_of_boot_ns) == (SourceKind.RECORDED, 70 * SECOND)
     assert (evidence.bound_ns, evidence.utc_bound_ns, evidence.offset_ns) == (200_000, None, -1_500)
+    assert evidence.estimate_95_ns == 900
     reference = evidence.reference
     assert (reference.identity, reference.source_name, reference.stratum) == ("ntp:192.0.2.1", "ntp.example.net", 2)
     assert reference.traceability is Traceability.NO

@@ -26,6 +26,7 @@ def test_view_names_everything_a_person_asks_for() -> None:
     text = view(0.4)
     assert text.splitlines()[0] == "SYNCHRONIZED"
     assert row(text, "offset") == "1.2 µs behind (estimate)"
+    assert row(text, "95 % estimate") == "2 µs (for people; the bound is the promise)"
     assert row(text, "source") == "chrony"
     assert row(text, "reference") == "ntp.example.net, ntp:192.0.2.1, refid C0000201"
     assert row(text, "traceable") == "yes"
@@ -42,7 +43,7 @@ def test_bounds_are_grown_to_now() -> None:
 
 
 def test_what_is_unknown_is_said_and_never_shown_as_zero() -> None:
-    text = view(relative_bound_ns=None, utc_bound_ns=None, offset_ns=None, reference=Reference())
+    text = view(relative_bound_ns=None, utc_bound_ns=None, offset_ns=None, estimate_95_ns=None, reference=Reference())
     assert row(text, "relative bound") == "unknown"
     assert row(text, "UTC bound") == "unknown"
     assert row(text, "offset") == "unknown"
@@ -50,6 +51,7 @@ def test_what_is_unknown_is_said_and_never_shown_as_zero() -> None:
     assert row(text, "stratum") == "none"
     assert row(text, "traceable") == "unknown"
     assert "±0" not in text
+    assert "95 % estimate" not in text
 
 
 def test_bound_of_a_state_that_has_none_is_for_information() -> None:
@@ -103,7 +105,9 @@ def test_usable_needs_a_bound() -> None:
 
 
 def test_json_has_stable_keys_and_null_for_what_is_absent() -> None:
-    empty = reading(relative_bound_ns=None, utc_bound_ns=None, offset_ns=None, reference=Reference())
+    empty = reading(
+        relative_bound_ns=None, utc_bound_ns=None, offset_ns=None, estimate_95_ns=None, reference=Reference()
+    )
     shown = status.as_json(reading_message(empty, GOOD.as_of_boot_ns), GOOD.as_of_boot_ns + SECOND)
     assert json.loads(json.dumps(shown)) == {
         "state": "SYNCHRONIZED",
@@ -115,6 +119,7 @@ def test_json_has_stable_keys_and_null_for_what_is_absent() -> None:
         "utc_bound_now_ns": None,
         "growth_ppb": 50_000,
         "offset_ns": None,
+        "estimate_95_ns": None,
         "epoch": 3,
         "source_kind": "chrony",
         "reference": {
@@ -134,6 +139,7 @@ def test_json_of_a_good_reading_has_the_bound_then_and_now() -> None:
     shown = status.as_json(reading_message(GOOD, GOOD.as_of_boot_ns), GOOD.as_of_boot_ns + SECOND)
     assert (shown["relative_bound_ns"], shown["relative_bound_now_ns"]) == (40_000, 90_000)
     assert (shown["utc_bound_ns"], shown["utc_bound_now_ns"]) == (90_000, 140_000)
+    assert (shown["offset_ns"], shown["estimate_95_ns"]) == (-1_200, 2_000)
     assert shown["usable"] is True
     assert shown["reference"]["traceable"] == "yes"
 

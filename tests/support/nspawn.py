@@ -1,0 +1,192 @@
+"""A small Debian with a real systemd, booted in a container: for units, their supervision and the package.
+
+The container shares the host's clock, so neither it nor what is run in it has the right to set clocks, and its network
+is its own. Everything it writes is gone when it ends: it runs on an overlay of a root that is built once.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.tools import ROOT, find_tool, missing
+
+PACKAGES = (
+    "chrony", "dbus", "iproute2", "linuxptp", "procps", "python3", "python3-grpcio", "python3-protobuf",
+    "python3-systemd", "systemd", "systemd-sysv", "tzdata", "util-linux",
+)  # fmt: skip
+_MIRROR = "http://deb.debian.org/debian"
+_BUILD_S, _BOOT_S, _HALT_S = 600.0, 60.0, 15.0
+_POWER_OFF = signal.SIGRTMIN + 4
+# Whoever enters a container from outside brings the host's rights along.
+_WITHOUT_CLOCK_RIGHT = ("setpriv", "--bounding-set=-sys_time", "--inh-caps=-sys_time", "--")
+_PYTHON_FOLDER = Path("usr/lib/python3/dist-packages")
+_PROGRAMS = {"clockgated": "clockgated.main", "clockgatectl": "clockgated.ctl.main"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One booted container. `leader` is the host's number of its first process."""
+
+    leader: int
+    console: Path
+
+    @property
+    def root(self) -> Path:
+        """Its file system, as seen from outside."""
+        return Path(f"/proc/{self.leader}/root")
+
+    def run(self, *argv: str, check: bool = True, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a command in it. AssertionError with what it said when it fails and `check` is set."""
+        line = ["nsenter", "-t", str(self.leader), "-a", *_WITHOUT_CLOCK_RIGHT, *argv]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=timeout_s)
+        assert not check or done.returncode == 0, f"{' '.join(argv)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def write(self, path: str, text: str) -> None:
+        """Make a file in it, and the folders above."""
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def shown(self, unit: str, name: str) -> str:
+        """One property of a unit, as systemctl shows it."""
+        return self.run("systemctl", "show", "--value", f"--property={name}", unit).stdout.strip()
+
+    def main_pid(self, unit: str) -> int:
+        """Process number of a unit's program inside the container; 0 when there is none."""
+        return int(self.shown(unit, "MainPID"))
+
+    def journal(self, unit: str) -> str:
+        """The journal of a unit, and what systemd says about it."""
+        return self.run("journalctl", "--no-pager", "--output=short-monotonic", "--unit", unit).stdout
+
+    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_s: float = 30, unit: str = "clockgated") -> None:
+        """Wait until `is_so`; AssertionError with the journals of `unit` and of clockgated when it never is."""
+        due = time.monotonic() + timeout_s
+        while not is_so():
+            if time.monotonic() > due:
+                journals = "".join(self.journal(name)[-4000:] for name in dict.fromkeys((unit, "clockgated")))
+                raise AssertionError(f"no {what} within {timeout_s:g} s:\n{journals}")
+            time.sleep(0.2)
+
+    def install_clockgate(self) -> None:
+        """Put this tree's daemon where the package will, with its units and without a configuration."""
+        for name, source in (("clockgated", ROOT / "daemon/clockgated"), ("clockgate", ROOT / "protos/clockgate")):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, self.root / _PYTHON_FOLDER / name, ignore=ignored)
+        for name, module in _PROGRAMS.items():
+            program = self.root / "usr/bin" / name
+            program.write_text(f"#!/usr/bin/python3\nimport sys\nfrom {module} import main\nsys.exit(main())\n")
+            program.chmod(0o755)
+        for unit in sorted((ROOT / "packaging/systemd").glob("*.service")):
+            shutil.copy(unit, self.root / "usr/lib/systemd/system")
+        self.run("systemctl", "daemon-reload")
+
+
+@contextmanager
+def machine() -> Iterator[Machine]:
+    """A container of Debian 12, or of the release that CLOCKGATE_DEBIAN names, once it is up.
+
+    The test skips where none can be had.
+    """
+    root = _debian_root(os.environ.get("CLOCKGATE_DEBIAN", "bookworm"))
+    with tempfile.TemporaryDirectory(prefix="clockgate-nspawn-") as folder:
+        console = Path(folder) / "console.log"
+        with console.open("wb") as output:
+            line = [
+                "systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe",
+                "--private-network", "--drop-capability=CAP_SYS_TIME", "--volatile=overlay",
+                f"--machine=clockgate-{os.getpid()}-{time.monotonic_ns() % 1_000_000}", f"--directory={root}",
+            ]  # fmt: skip
+            process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            yield _booted(process, console)
+        finally:
+            _halt(process)
+
+
+def _booted(process: subprocess.Popen[bytes], console: Path) -> Machine:
+    due = time.monotonic() + _BOOT_S
+    while True:
+        assert process.poll() is None, f"systemd-nspawn ended with {process.returncode}: {console.read_text()}"
+        assert time.monotonic() < due, f"the container is not up after {_BOOT_S:g} s: {console.read_text()}"
+        leader = _leader(process)
+        if leader is not None:
+            found = Machine(leader, console)
+            state = found.run("systemctl", "is-system-running", check=False).stdout.strip()
+            if state in ("running", "degraded"):
+                return found
+        time.sleep(0.2)
+
+
+def _leader(process: subprocess.Popen[bytes]) -> int | None:
+    """The container's first process: nspawn's only child."""
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
+
+
+def _halt(process: subprocess.Popen[bytes]) -> None:
+    leader = _leader(process)
+    if leader is not None:
+        os.kill(leader, _POWER_OFF)
+    try:
+        process.wait(_HALT_S)
+    except subprocess.TimeoutExpired:
+        # nspawn takes its container with it.
+        process.kill()
+        process.wait(_HALT_S)
+
+
+def _debian_root(suite: str) -> Path:
+    """A root with PACKAGES, built at the first call and kept; another list of packages makes another root."""
+    lacking = _lacking()
+    if lacking is not None:
+        missing(f"a container with systemd {lacking}")
+    folder = ROOT / ".cache/roots"
+    folder.mkdir(parents=True, exist_ok=True)
+    root, wanted = folder / suite, " ".join(PACKAGES)
+    with (folder / f"{suite}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = folder / f"{suite}.packages"
+        if not built.exists() or built.read_text() != wanted:
+            built.unlink(missing_ok=True)
+            _build(suite, root)
+            built.write_text(wanted)
+    return root
+
+
+def _build(suite: str, root: Path) -> None:
+    shutil.rmtree(root, ignore_errors=True)
+    line = [
+        "mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(PACKAGES)}",
+        '--aptopt=APT::Install-Recommends "false"',
+        # An empty identity makes systemd take a new one at each boot.
+        '--customize-hook=: > "$1/etc/machine-id"',
+        suite, str(root), _MIRROR,
+    ]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=_BUILD_S)
+    if done.returncode != 0:
+        missing(f"a root of Debian {suite} cannot be built: {done.stderr.strip()[-500:]}")
+
+
+def _lacking() -> str | None:
+    if os.geteuid() != 0:
+        return "needs root"
+    for program, package in (
+        ("systemd-nspawn", "systemd-container"), ("mmdebstrap", "mmdebstrap"), ("nsenter", "util-linux"),
+        ("setpriv", "util-linux"),
+    ):  # fmt: skip
+        if find_tool(program) is None:
+            return f"needs {program}: apt-get install {package}"
+    return None
