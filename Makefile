@@ -5,12 +5,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TOOLS := .cache/tools
+RELEASES := .cache/releases
 # With an NVIDIA driver the ordinary wheel is wanted; without one the far smaller CPU build.
 TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo torch || echo torch==2.13.0)
 TORCH_INDEX ?= $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 export PYTHONPATH := daemon:trainer:protos:tests:examples
 
-.PHONY: help demo test check integration bench protos tools clean
+.PHONY: help demo test check integration nspawn bench protos tools clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -41,10 +42,15 @@ check: $(VENV)/.ready .cache/protovenv/.ready  ## format, lint, types, arrows, f
 
 test: $(VENV)/.ready  ## unit and integration tests; the latter need root and network namespaces
 	@sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp || echo "test: tests that need real time daemons will skip" >&2
-	$(BIN)/pytest -q tests
+	@[ -e $(RELEASES)/trixie/versions ] || sh packaging/fetch-release-tools.sh $(RELEASES) trixie || \
+		echo "test: plans are tried on this machine's time daemons alone" >&2
+	$(BIN)/pytest -q tests/unit tests/integration
 
-integration: $(VENV)/.ready tools  ## the tests with real chronyd, grpcurl and torchrun alone
-	$(BIN)/pytest -q -m integration tests
+integration: $(VENV)/.ready tools  ## the tests with real chronyd, ptp4l, grpcurl and torchrun alone
+	$(BIN)/pytest -q tests/integration
+
+nspawn: $(VENV)/.ready tools  ## the tests in a booted Debian; needs root, mmdebstrap and systemd-container
+	$(BIN)/pytest -q tests/deb
 
 bench: $(VENV)/.ready  ## figures: gate overhead, vote, Gate.Check latency (never asserted)
 	$(BIN)/python bench/run.py
