@@ -93,5 +93,8 @@ def _cause(path: Path, error: grpc.RpcError) -> str:
     if denied:
         return "permission denied; run as root"
     if not is_socket:
-        return "no socket there; start clockgated (`systemctl start clockgated`), or name its socket (--address, for drill --admin-address)"
+        return (
+            "no socket there; start clockgated (`systemctl start clockgated`), or name its socket (--address; for the "
+            "admin socket --admin-address)"
+        )
     return "a socket without a daemon; start clockgated (`systemctl start clockgated`)"
