@@ -1,5 +1,6 @@
 """Runs of one rank in this process: what is refused before weights load, and how a run is found again."""
 
+import fcntl
 import json
 import signal
 import threading
@@ -98,6 +99,18 @@ def test_bad_row_ends_with_78_and_its_line_before_weights_load(
     # The same folder with good data fails for its weights, so above they were not reached.
     assert main([*flags, "--model_name_or_path", str(weightless)]) == 78
     assert "weights" in outcome(tmp_path).reason
+
+
+def test_run_folder_of_a_running_run_is_refused(
+    flags: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(flags[flags.index("--output_dir") + 1])
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main([*flags, "--max_steps", "1"]) == 78
+    assert "in use by another run" in capfd.readouterr().err
+    assert not (folder / "events.jsonl").exists()
 
 
 def test_demanded_daemon_that_is_not_there_ends_with_78(flags: list[str], tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import fcntl
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,12 +69,17 @@ def main(settings: Settings, environment: Mapping[str, str]) -> int:
     try:
         place = read_place(environment)
         device = choose_device(settings.device, place)
-        reporter = _open_logs(settings, place)
+        with _claimed(settings.output_dir, place):
+            return _run_rank(_Rank(settings, place, device, _open_logs(settings, place)), environment)
     except TrainerError as err:
         print(f"clockgate-train: {err}", file=sys.stderr)
         return err.exit_code
+
+
+def _run_rank(rank: _Rank, environment: Mapping[str, str]) -> int:
+    settings, place, reporter = rank.settings, rank.place, rank.reporter
     try:
-        outcome = _train_rank(_Rank(settings, place, device, reporter), environment)
+        outcome = _train_rank(rank, environment)
     except TrainerError as err:
         if place.leads or not isinstance(err, SharedError):
             print(f"clockgate-train: {err}", file=sys.stderr, flush=True)
@@ -94,8 +100,6 @@ def main(settings: Settings, environment: Mapping[str, str]) -> int:
 
 
 def _open_logs(settings: Settings, place: Place) -> Reporter:
-    if place.leads:
-        _claim(settings.output_dir)
     events = EventLog(settings.output_dir, place.rank)
     if not place.leads:
         return Reporter(events, None, Standing())
@@ -106,24 +110,35 @@ def _open_logs(settings: Settings, place: Place) -> Reporter:
     return Reporter(events, MetricLog(settings.output_dir), Standing())
 
 
-def _claim(folder: Path) -> None:
-    """Take the run folder for this process until it ends. Raises ConfigError when another run has it.
+@contextmanager
+def _claimed(folder: Path, place: Place) -> Iterator[None]:
+    """Hold the run folder for the leading rank. Raises ConfigError when another run has it.
 
-    Two runs in one folder would remove each other's half-written checkpoints. The lock ends with the process, however
-    that ends, so a killed run leaves nothing to clean up; the descriptor is kept open on purpose.
+    Two runs in one folder would remove each other's half-written checkpoints. The lock ends with the process at the
+    latest, however that ends, so a killed run leaves nothing to clean up.
     """
+    if not place.leads:
+        yield
+        return
     name = folder / _LOCK_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConfigError(
-            f"--output_dir {folder} is in use by another run ({name} is locked): wait for it or stop it, or give "
-            "another --output_dir"
-        ) from None
     except OSError as err:
-        raise ConfigError(f"{name} cannot be locked ({err.strerror}): give another --output_dir") from err
+        raise ConfigError(f"{name} cannot be made ({err.strerror}): give another --output_dir") from err
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"--output_dir {folder} is in use by another run ({name} is locked): wait for it or stop it, or give "
+                "another --output_dir"
+            ) from None
+        except OSError as err:
+            raise ConfigError(f"{name} cannot be locked ({err.strerror}): give another --output_dir") from err
+        yield
+    finally:
+        os.close(handle)
 
 
 def _train_rank(rank: _Rank, environment: Mapping[str, str]) -> Outcome:
