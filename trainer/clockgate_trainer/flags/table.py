@@ -16,6 +16,7 @@ GROUPS = ("model", "data", "adapter", "training", "run", "checkpoints", "clock g
 WARN_SHARE = 0.1
 # Beyond these a number is a slip of the hand, and some would not fit the types that carry them.
 LARGEST_SEED = 2**62
+LARGEST_FLOAT32 = 3e38
 WEEK_S = 7 * 24 * 3600
 HOUR_MS = 3_600_000
 
@@ -66,7 +67,7 @@ class Settings:
     )
     per_device_train_batch_size: int = declare(1, _TRAINING, "rows per rank in one micro-batch", low=1)
     gradient_accumulation_steps: int = declare(16, _TRAINING, "micro-batches per optimizer step", low=1)
-    learning_rate: float = declare(2e-4, _TRAINING, "peak learning rate", low=0, high=1000)
+    learning_rate: float = declare(2e-4, _TRAINING, "peak learning rate", low=0, high=LARGEST_FLOAT32)
     lr_scheduler_type: str = declare(
         "constant",
         _TRAINING,
