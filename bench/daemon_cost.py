@@ -43,9 +43,14 @@ def main() -> int:
             config = folder / "clockgated.toml"
             chronyc = require_tool("chronyc")
             config.write_text(toml(folder, chrony=f'socket = "{pair.client.socket}"\nchronyc = "{chronyc}"'))
-            with (folder / "clockgated.log").open("wb") as log:
+            said = folder / "clockgated.log"
+            with said.open("wb") as log:
                 process = subprocess.Popen(command("--config", config), env=environment(), stdout=log, stderr=log)
             try:
+                time.sleep(_WARM_UP_S)
+                if process.poll() is not None:
+                    print(f"clockgated ended: {said.read_text(encoding='utf-8')}", file=sys.stderr)
+                    return 1
                 measure(process.pid, seconds)
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -54,8 +59,7 @@ def main() -> int:
 
 
 def measure(pid: int, seconds: float) -> None:
-    """Watch the daemon `pid` for `seconds`, once it is warm."""
-    time.sleep(_WARM_UP_S)
+    """Watch the daemon `pid`, which is warm, for `seconds`."""
     before, began_s = account(pid), time.monotonic()
     load = Path("/proc/loadavg").read_text(encoding="ascii").split()[0]
     time.sleep(seconds)

@@ -37,9 +37,11 @@ def node() -> Iterator[Machine]:
 
 def test_ptp4l_runs_as_our_unit_and_follows_the_grandmaster(node: Machine) -> None:
     node.wait_for("ptp4l", lambda: node.main_pid(PTP4L) != 0, unit=PTP4L)
-    # ptp4l watches for 16 s before it turns to steering; without the right to, every attempt is refused.
-    node.wait_for("slave", lambda: "to SLAVE" in node.journal(PTP4L), timeout_s=60, unit=PTP4L)
-    node.wait_for("grandmaster", lambda: reference(node).startswith("ptp:"), unit=UNIT)
+    node.wait_for("election", lambda: "LISTENING to UNCALIBRATED" in node.journal(PTP4L), unit=PTP4L)
+    node.wait_for("grandmaster", lambda: reference(node).startswith("ptp:"))
+    # Nothing in here may set the clock: ptp4l watches for 16 s, and its first correction is refused.
+    node.wait_for("refusal", lambda: "Operation not permitted" in node.journal(PTP4L), timeout_s=60, unit=PTP4L)
+    node.wait_for("word of it", lambda: bool({"STEERING_DENIED", "NOT_STEERED"} & reasons(node)))
 
 
 def test_killing_clockgated_leaves_ptp4l_running(node: Machine) -> None:
@@ -61,6 +63,10 @@ def test_a_killed_ptp4l_is_brought_back_by_systemd(node: Machine) -> None:
     node.run("kill", "-KILL", str(ptp4l))
     node.wait_for("new ptp4l", lambda: node.main_pid(PTP4L) not in (0, ptp4l), unit=PTP4L)
     node.wait_for("word of the end", lambda: f"{PTP4L}: ended" in node.journal(UNIT))
+
+
+def reasons(node: Machine) -> set[str]:
+    return {reason["code"] for reason in status(node).get("reasons", ())}
 
 
 def reference(node: Machine) -> str:

@@ -26,7 +26,13 @@ def sound(name: str, seed: int, cycles: int) -> Tally:
 
 _AFTER_STEP = "chronyd's estimate rests on samples from both sides of a step, and is believed after one update"
 _OUTLIER = "a Sync delayed by far more than the last ones moves the clock while an older reading is in use"
-_UNSOUND = {"ntp_steps": _AFTER_STEP, "ptp_congested": _OUTLIER, "ptp_software_loaded": _OUTLIER}
+_RUNAWAY = "a servo that estimated its frequency across a step runs off faster than a bound grows"
+_UNSOUND = {
+    "ntp_steps": _AFTER_STEP,
+    "ptp_congested": _OUTLIER,
+    "ptp_software_loaded": _OUTLIER,
+    "ptp_software_steps": _RUNAWAY,
+}
 
 
 def scenarios() -> list[Any]:
@@ -62,6 +68,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     [
         pytest.param("ntp_steps", 3, 1300, marks=pytest.mark.xfail(strict=True, reason=_AFTER_STEP)),
         pytest.param("ptp_congested", 6, 230, marks=pytest.mark.xfail(strict=True, reason=_OUTLIER)),
+        pytest.param("ptp_software_steps", 15, 50, marks=pytest.mark.xfail(strict=True, reason=_RUNAWAY)),
     ],
 )
 def test_runs_that_were_once_outside_their_bound_stay_inside(name: str, seed: int, cycles: int) -> None:
