@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from clockgate_trainer.checkpoint.best import Score
 from clockgate_trainer.checkpoint.digest import digest_tensors
 from clockgate_trainer.checkpoint.files import HOST, Files, HostFiles
 from clockgate_trainer.checkpoint.save import SaveResult, Store, save_checkpoint
@@ -48,17 +49,21 @@ def make_decision(step: int = 1, *rows: Row) -> Decision:
 
 @dataclass
 class FakeGate:
-    """Votes of one rank among others whose rows are told: `others(own)` are the rows of the ranks after `rank`s own."""
+    """Votes of one rank among others whose rows are told: `others(own)` are the rows of the ranks after `rank`s own.
+
+    `changes` are fields in which its own rows differ from those of a good clock.
+    """
 
     rank: int = 0
     others: Callable[[Row], Sequence[Row]] = lambda own: ()
+    changes: Mapping[str, int] = field(default_factory=dict)
     votes: list[Row] = field(default_factory=list)
 
     def agree(
         self, kind: Kind, step: int, *, content_digest: int = ABSENT, flags: Flags = Flags.NONE, extra_s: float = 0.0
     ) -> Decision:
         """Vote."""
-        own = make_row(kind, step, content_digest=content_digest, flags=flags)
+        own = make_row(kind, step, content_digest=content_digest, flags=flags, **self.changes)
         self.votes.append(own)
         rows = list(self.others(own))
         rows.insert(self.rank, own)
@@ -106,8 +111,9 @@ def save(
     *,
     size: int = 8,
     decision: Decision | None = None,
+    score: float | None = None,
 ) -> SaveResult:
-    """Save as the only rank of a run."""
+    """Save as the only rank of a run; `score` is a loss."""
     return save_checkpoint(
         store,
         gate or FakeGate(),
@@ -116,6 +122,7 @@ def save(
         write_adapter=write_adapter(value, size),
         adapter_sha256=digest_tensors(make_adapter(value, size)),
         exchange=lambda own: [own],
+        score=None if score is None else Score("loss", score),
     )
 
 
@@ -133,6 +140,15 @@ class PowerCut(BaseException):
     """The machine went dark: nothing after this runs, not even an except OSError."""
 
 
+@dataclass(frozen=True)
+class _Loose:
+    """A change of names that is not on disk yet; `before` is the content of a file that was replaced."""
+
+    source: Path
+    target: Path
+    before: bytes | None = None
+
+
 class FragileDisk(HostFiles):
     """Real files below `root` whose disk keeps only what was synced.
 
@@ -146,7 +162,7 @@ class FragileDisk(HostFiles):
         self._cut_after, self._torn, self._fail_at = cut_after, torn, fail_at
         self._synced_files = {path.stat().st_ino for path in root.rglob("*") if path.is_file()}
         self._synced_names = {_entry(path) for path in root.rglob("*")}
-        self.loose_renames: list[tuple[Path, Path]] = []
+        self.loose: list[_Loose] = []
 
     def make_folder(self, path: Path) -> None:
         self._begin(f"make_folder {path.name}")
@@ -164,12 +180,22 @@ class FragileDisk(HostFiles):
     def sync_folder(self, path: Path) -> None:
         self._begin(f"sync_folder {path.name}")
         self._synced_names |= {_entry(entry) for entry in path.iterdir()}
-        self.loose_renames = [pair for pair in self.loose_renames if pair[1].parent != path]
+        self.loose = [one for one in self.loose if one.target.parent != path]
 
     def rename(self, source: Path, target: Path) -> None:
         self._begin(f"rename {source.name} {target.name}")
         super().rename(source, target)
-        self.loose_renames.append((source, target))
+        self.loose.append(_Loose(source, target))
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._begin(f"replace {source.name} {target.name}")
+        before = target.read_bytes() if target.exists() else None
+        super().replace(source, target)
+        self.loose.append(_Loose(source, target, before))
+
+    def remove_file(self, path: Path) -> None:
+        self._begin(f"remove_file {path.name}")
+        super().remove_file(path)
 
     def remove_tree(self, path: Path) -> None:
         self._begin(f"remove_tree {path.name}", lambda: _remove_half(path))
@@ -179,16 +205,22 @@ class FragileDisk(HostFiles):
         self._synced_names = {entry for entry in self._synced_names if entry[0] not in gone}
         super().remove_tree(path)
 
-    def lose_power(self, kept_renames: int) -> None:
-        """What was not synced is gone: contents, names, and all renames but the first `kept_renames` loose ones."""
+    def lose_power(self, kept: int, contents: str = "torn") -> None:
+        """What was not synced is gone: contents, names, and all changes of names but the first `kept` loose ones.
+
+        `contents` that were not synced are torn (half is there), empty, or happen to be kept.
+        """
+        surviving = {one.target for one in self.loose[:kept]}
         for path in sorted(self.root.rglob("*"), reverse=True):
-            if path.is_file() and path.stat().st_ino not in self._synced_files:
-                os.truncate(path, path.stat().st_size // 2)
-            if path.is_file() and _entry(path) not in self._synced_names:
+            if path.is_file() and path.stat().st_ino not in self._synced_files and contents != "kept":
+                os.truncate(path, path.stat().st_size // 2 if contents == "torn" else 0)
+            if path.is_file() and _entry(path) not in self._synced_names and path not in surviving:
                 path.unlink()
-        for source, target in reversed(self.loose_renames[kept_renames:]):
-            if target.exists():
-                target.rename(source)
+        for one in reversed(self.loose[kept:]):
+            if one.target.exists():
+                one.target.rename(one.source)
+            if one.before is not None:
+                one.target.write_bytes(one.before)
 
     def _begin(self, operation: str, half: Callable[[], object] = lambda: None) -> None:
         number = len(self.operations)

@@ -2,10 +2,21 @@ import json
 from dataclasses import replace
 
 import pytest
+from clockgate_trainer.checkpoint.agreed_time import agree_on_time
 from clockgate_trainer.checkpoint.files import FileDigest
 from clockgate_trainer.checkpoint.layout import STATE_FILES
-from clockgate_trainer.checkpoint.manifest import AgreedTime, Manifest, ManifestError, RankReading, from_json, to_json
-from clockgate_trainer.checkpoint.record import make_manifest
+from clockgate_trainer.checkpoint.manifest import (
+    AdapterRepair,
+    AgreedTime,
+    Disruption,
+    Manifest,
+    ManifestError,
+    RankReading,
+    content_id,
+    from_json,
+    to_json,
+)
+from clockgate_trainer.checkpoint.record import Circumstances, last_epochs, make_manifest
 from clockgate_trainer.gate.model import ABSENT, SaveVerdict, StepVerdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,7 +52,7 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
 
 
 def test_an_agreed_time_reads_back() -> None:
-    agreed = AgreedTime(wall_ns=1_700_000_000_000_000_000, bound_ns=1_000, basis="utc")
+    agreed = AgreedTime(wall_ns=1_700_000_000_000_000_000, bound_ns=1_000, basis="utc", waited_out=True)
     manifest = replace(make_manifest_of(), agreed_time=agreed, agreed_time_absent_because=None, unverified_wall_ns=None)
     assert from_json(to_json(manifest)) == manifest
 
@@ -49,7 +60,7 @@ def test_an_agreed_time_reads_back() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("format_version", 2, "format_version is 2, wanted 1"),
+        ("format_version", 1, "format_version is 1, wanted 2"),
         ("step", "10", 'step is "10", wanted a whole number'),
         ("step", True, "step is true"),
         ("step", -1, "step is -1, wanted a whole number from 0"),
@@ -63,7 +74,11 @@ def test_an_agreed_time_reads_back() -> None:
         ("unverified_wall_ns", None, "unverified_wall_ns"),
         ("agreed_time", {"wall_ns": 1, "bound_ns": -1, "basis": "utc"}, "agreed_time.bound_ns is -1"),
         ("agreed_time", {"wall_ns": 1, "bound_ns": 1, "basis": "none"}, "agreed_time.basis"),
-        ("agreed_time", {"wall_ns": 1, "bound_ns": 1, "basis": "utc"}, "not both"),
+        ("agreed_time", {"wall_ns": 1, "bound_ns": 1, "basis": "utc", "waited_out": 1}, "agreed_time.waited_out is 1"),
+        ("agreed_time", {"wall_ns": 1, "bound_ns": 1, "basis": "utc", "waited_out": True}, "not both"),
+        ("disruptions", [{"rank": 0, "epoch_before": 1, "epoch_now": None}], "epoch_now is null"),
+        ("adapter_repair", {"source_rank": 0, "ranks": [1, True]}, r"adapter_repair.ranks\[1\] is true"),
+        ("adapter_repair", {"source_rank": 0, "ranks": 1}, "adapter_repair.ranks is 1"),
         ("cluster_bound_ns", None, "bound_basis"),
         ("bound_basis", "guess", 'bound_basis is "guess", wanted one of relative, utc, none'),
         ("readings", [{}, {}], r"readings\[0\].rank is missing"),
@@ -161,6 +176,25 @@ def test_a_changed_entry_is_read_or_refused_never_worse(table: str, data: st.Dat
     assert read_or_complaint(content)
 
 
+def test_disruptions_and_a_repair_read_back() -> None:
+    manifest = replace(make_manifest_of(), disruptions=(Disruption(1, 3, 4),), adapter_repair=AdapterRepair(0, (1, 2)))
+    assert from_json(to_json(manifest)) == manifest
+
+
+def test_two_checkpoints_that_resume_the_same_have_one_content() -> None:
+    manifest = make_manifest_of()
+    other_words = {**FILES, "README.md": FileDigest(SHA[::-1], 3)}
+    same = replace(manifest, files=other_words, unverified_wall_ns=1, created_by="another")
+    assert content_id(same) == content_id(manifest)
+    other_states = {**FILES, "ranks.pt": FileDigest(SHA[::-1], 10)}
+    for other in (
+        replace(manifest, step=11),
+        replace(manifest, adapter_sha256=SHA[::-1]),
+        replace(manifest, files=other_states),
+    ):
+        assert content_id(other) != content_id(manifest)
+
+
 def test_the_decision_of_the_ranks_becomes_the_record_of_their_clocks() -> None:
     rows = (
         make_row(relative_bound_ns=1_000),
@@ -173,14 +207,26 @@ def test_the_decision_of_the_ranks_becomes_the_record_of_their_clocks() -> None:
             step_verdict=StepVerdict.WARN,
         ),
     )
-    manifest = make_manifest(make_state(5, world_size=2), FILES, SHA, make_decision(5, *rows), 123)
+    decision = make_decision(5, *rows)
+    circumstances = Circumstances(decision, agree_on_time(decision, decision), AdapterRepair(0, (1,)))
+    manifest = make_manifest(make_state(5, world_size=2), FILES, SHA, circumstances, {0: 2, 1: 8})
     assert manifest.agreed_time is None
-    assert manifest.unverified_wall_ns == 123
+    assert manifest.unverified_wall_ns == rows[0].sent_wall_ns
     assert manifest.agreed_time_absent_because is not None
-    assert "SAVE_UNTIMED (SOURCE_UNREACHABLE, NO_USABLE_BOUND)" in manifest.agreed_time_absent_because
+    assert "SAVE_UNTIMED" in manifest.agreed_time_absent_because
     assert (manifest.cluster_bound_ns, manifest.bound_basis) == (None, "none")
     good, bad = manifest.readings
     assert (good.relative_bound_ns, good.reference_hash, good.epoch, good.reasons) == (1_000, 7, 3, ())
     assert (bad.relative_bound_ns, bad.utc_bound_ns, bad.reference_hash, bad.epoch) == (None, None, None, None)
     assert (bad.step_verdict, bad.save_verdict) == ("WARN", "SAVE_UNTIMED")
+    assert (manifest.disruptions, manifest.adapter_repair) == ((Disruption(0, 2, 3),), AdapterRepair(0, (1,)))
     assert from_json(to_json(manifest)) == manifest
+
+
+def test_the_last_known_epoch_of_each_rank_counts() -> None:
+    newest, older, oldest = (make_manifest_of() for _ in range(3))
+    newest = replace(newest, readings=(replace(make_reading(0), epoch=None), make_reading(1)))
+    older = replace(older, readings=(make_reading(0), replace(make_reading(1), epoch=1)))
+    assert last_epochs((newest, older), 2) == {0: 3, 1: 3}
+    assert last_epochs((oldest,), 3) == {}
+    assert last_epochs((), 2) == {}

@@ -160,9 +160,22 @@ def test_the_state_reads_back_as_it_was_saved(run: Path) -> None:
     demand_settings(loaded, saved.settings)
 
 
-def test_another_number_of_ranks_is_refused_with_the_next_step(run: Path) -> None:
-    with pytest.raises(ConfigError, match=r"world size of 1 and this run has 2: start 1 instead, or"):
+def test_another_number_of_ranks_is_refused_with_what_going_on_would_mean(run: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
         load(run / "checkpoint-10", 0, 2)
+    told = str(raised.value)
+    assert "world size of 1 and this run has 2: start 1 instead" in told
+    assert "--allow_world_size_change" in told
+    assert "not bit-identical" in told
+
+
+def test_an_allowed_other_number_of_ranks_keeps_row_and_optimizer_but_no_ranks_random_numbers(run: Path) -> None:
+    state = load(run / "checkpoint-10", 1, 2, allow_world_size_change=True)
+    assert (state.step, state.cursor, state.world_size) == (10, {"epoch": 0, "row": 40}, 1)
+    assert state.rank_state == {}
+    assert state.optimizer_state["param_groups"] == [{"lr": 2e-4}]
+    same = load(run / "checkpoint-10", 0, 1, allow_world_size_change=True)
+    assert same.rank_state["raw"] == b"\0x"
 
 
 def test_nothing_but_tensors_and_plain_values_is_unpacked(run: Path) -> None:

@@ -1,19 +1,24 @@
 import json
+import math
 import os
+import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from clockgate.v1 import clock_pb2
+from clockgate_trainer.checkpoint.best import Best, Score, beats, read_best
 from clockgate_trainer.checkpoint.digest import digest_int64, digest_tensors
-from clockgate_trainer.checkpoint.files import FileDigest, HostFiles
-from clockgate_trainer.checkpoint.manifest import from_json
+from clockgate_trainer.checkpoint.files import HOST, FileDigest, HostFiles
+from clockgate_trainer.checkpoint.manifest import AgreedTime, Disruption, Manifest, from_json
 from clockgate_trainer.checkpoint.publish import Standing, surplus
 from clockgate_trainer.checkpoint.resume import load
 from clockgate_trainer.checkpoint.save import Exchange, SaveResult, Store, odd_ranks, save_checkpoint
 from clockgate_trainer.checkpoint.verify import verify
-from clockgate_trainer.gate.model import ABSENT, Flags, Kind, Row
+from clockgate_trainer.gate.model import ABSENT, Flags, Kind, Row, SaveVerdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoints import (
@@ -48,7 +53,9 @@ def test_a_checkpoint_is_voted_on_written_and_committed(tmp_path: Path) -> None:
     assert gate.votes[1].content_digest not in (ABSENT, gate.votes[0].content_digest)
     manifest = from_json(manifest_bytes)
     assert (manifest.step, manifest.world_size, manifest.adapter_sha256) == (5, 1, SHA)
-    assert manifest.unverified_wall_ns == make_row().sent_wall_ns
+    # A bound of 1 ms: the time is the latest edge, and the checkpoint got its name after it was past.
+    assert manifest.agreed_time == AgreedTime(make_row().sent_wall_ns + 1_000_000, 1_000_000, "relative", True)
+    assert (manifest.agreed_time_absent_because, manifest.unverified_wall_ns) == (None, None)
     assert sorted(manifest.files) == [
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -60,11 +67,121 @@ def test_a_checkpoint_is_voted_on_written_and_committed(tmp_path: Path) -> None:
     assert "checkpoint_saved" in "".join(events)
 
 
+def manifest_of(folder: Path, step: int) -> Manifest:
+    return from_json((folder / f"checkpoint-{step}" / "manifest.json").read_bytes())
+
+
+def test_a_checkpoint_gets_its_name_only_when_its_time_is_past(tmp_path: Path) -> None:
+    bound_ns = 40_000_000
+    gate = FakeGate(changes={"relative_bound_ns": bound_ns})
+    decided_mono_ns = time.monotonic_ns()
+    seen_ns: list[int] = []
+
+    class Watching(HostFiles):
+        def rename(self, source: Path, target: Path) -> None:
+            seen_ns.append(time.monotonic_ns() - decided_mono_ns)
+            super().rename(source, target)
+
+    assert save(make_store(tmp_path, Watching()), 5, 1.0, gate).saved
+    assert seen_ns[0] >= 2 * bound_ns
+    agreed = manifest_of(tmp_path, 5).agreed_time
+    assert agreed is not None
+    assert agreed.waited_out
+
+
+@pytest.mark.parametrize("place", ["step", "save vote"])
+def test_an_untimed_save_says_why(tmp_path: Path, place: str) -> None:
+    untimed = {"save_verdict": SaveVerdict.SAVE_UNTIMED, "reasons": 1 << clock_pb2.REASON_CODE_SOURCE_UNREACHABLE}
+    gate = FakeGate(changes=untimed if place == "save vote" else {})
+    decision = make_decision(5, replace(make_row(step=5), **(untimed if place == "step" else {})))
+    assert save(make_store(tmp_path), 5, 1.0, gate, decision=decision).saved
+    manifest = manifest_of(tmp_path, 5)
+    assert manifest.agreed_time is None
+    assert manifest.unverified_wall_ns == make_row().sent_wall_ns
+    assert "SAVE_UNTIMED (SOURCE_UNREACHABLE)" in (manifest.agreed_time_absent_because or "")
+
+
+def test_a_disruption_since_the_last_checkpoint_is_recorded(tmp_path: Path) -> None:
+    for step, epoch in ((1, 3), (2, 3), (3, ABSENT), (4, 5), (5, 5)):
+        decision = make_decision(step, make_row(step=step, epoch=epoch))
+        assert save(make_store(tmp_path), step, float(step), decision=decision).saved
+    found = {step: manifest_of(tmp_path, step).disruptions for step in range(1, 6)}
+    assert found == {1: (), 2: (), 3: (), 4: (Disruption(0, 3, 5),), 5: ()}
+
+
+def test_best_json_points_to_the_best_score_and_retention_spares_it(tmp_path: Path) -> None:
+    events: list[str] = []
+    for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4), (4, math.nan), (5, None)):
+        assert save(make_store(tmp_path, limit=1, events=events), step, float(step), score=loss).saved
+    assert read_best(HOST, tmp_path) == Best("checkpoint-2", 2, "loss", 0.3, False)
+    assert names(tmp_path) == ["best.json", "checkpoint-2", "checkpoint-5"]
+    assert sum("best_checkpoint" in event for event in events) == 2
+    assert save(make_store(tmp_path, limit=1), 6, 6.0, score=0.2).saved
+    assert names(tmp_path) == ["best.json", "checkpoint-6"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "broken", "no json", "elsewhere"])
+def test_a_best_checkpoint_that_does_not_stand_is_beaten_by_any(tmp_path: Path, damage: str) -> None:
+    assert save(make_store(tmp_path), 1, 1.0, score=0.1).saved
+    if damage == "gone":
+        shutil.rmtree(tmp_path / "checkpoint-1")
+    elif damage == "broken":
+        (tmp_path / "checkpoint-1" / "ranks.pt").write_bytes(b"?")
+    elif damage == "no json":
+        (tmp_path / "best.json").write_bytes(b"{")
+    else:
+        content = json.loads((tmp_path / "best.json").read_text())
+        (tmp_path / "best.json").write_text(json.dumps({**content, "checkpoint": "../checkpoint-1"}))
+    assert save(make_store(tmp_path), 2, 2.0, score=0.9).saved
+    best = read_best(HOST, tmp_path)
+    assert best is not None
+    assert best.checkpoint == "checkpoint-2"
+
+
+@pytest.mark.parametrize(
+    ("score", "holder", "wins"),
+    [
+        (Score("loss", 1.0), None, True),
+        (Score("loss", math.inf), None, False),
+        (Score("loss", 1.0), Best("checkpoint-1", 1, "loss", 1.0, False), False),
+        (Score("loss", 0.9), Best("checkpoint-1", 1, "loss", 1.0, False), True),
+        (Score("accuracy", 0.9, True), Best("checkpoint-1", 1, "accuracy", 0.8, True), True),
+        (Score("accuracy", 0.7, True), Best("checkpoint-1", 1, "accuracy", 0.8, True), False),
+        (Score("accuracy", 0.7, True), Best("checkpoint-1", 1, "loss", 0.1, False), True),
+    ],
+)
+def test_a_better_score_takes_the_place(score: Score, holder: Best | None, wins: bool) -> None:
+    assert beats(score, holder) is wins
+
+
+def test_a_best_json_that_cannot_be_written_costs_no_checkpoint(tmp_path: Path) -> None:
+    class NoReplace(HostFiles):
+        def replace(self, source: Path, target: Path) -> None:
+            raise OSError(5, "Input/output error", str(target))
+
+    events: list[str] = []
+    assert save(make_store(tmp_path, NoReplace(), events=events), 1, 1.0, score=0.1).saved
+    assert "Input/output error" in events[0]
+    assert read_best(HOST, tmp_path) is None
+
+
+def test_writers_that_wrote_different_states_make_no_checkpoint(tmp_path: Path) -> None:
+    def other_state(own: Row) -> Sequence[Row]:
+        return [replace(own, content_digest=own.content_digest ^ 1) if own.kind == Kind.COMMIT else own]
+
+    store = replace(make_store(tmp_path), world_size=2, writers=(0, 1))
+    result = save_two(store, FakeGate(others=other_state), lambda own: [own, own])
+    assert (result.saved, result.ranks) == (False, (0, 1))
+    assert "another optimizer state" in result.reason
+    assert names(tmp_path) == []
+
+
 def test_different_adapters_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     gate = FakeGate(others=lambda own: [own, replace(own, content_digest=1)])
     events: list[str] = []
     result = save(replace(make_store(tmp_path, events=events), world_size=3), 5, 1.0, gate)
     assert (result.saved, result.path, result.ranks) == (False, None, (2,))
+    assert (result.diverged, result.source_rank) == (True, 0)
     assert "rank 2" in result.reason
     assert names(tmp_path) == []
     assert [vote.kind for vote in gate.votes] == [Kind.SAVE]
@@ -225,14 +342,18 @@ def test_rotation_leaves_what_is_not_a_whole_checkpoint_alone(tmp_path: Path) ->
 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 50), min_size=1), st.integers(0, 8), st.data())
-def test_surplus_never_names_the_newest_or_the_one_just_saved(steps: set[int], limit: int, data: st.DataObject) -> None:
+def test_surplus_never_names_the_newest_the_best_or_the_one_just_saved(
+    steps: set[int], limit: int, data: st.DataObject
+) -> None:
     standing = [Standing(Path(f"checkpoint-{step}"), step) for step in data.draw(st.permutations(sorted(steps)))]
     saved = data.draw(st.sampled_from(standing))
-    doomed = surplus(standing, limit, saved.path)
+    best = data.draw(st.sampled_from(standing))
+    doomed = surplus(standing, limit, {saved.path, best.path})
     assert saved.path not in doomed
+    assert best.path not in doomed
     assert Path(f"checkpoint-{max(steps)}") not in doomed
     left = len(standing) - len(doomed)
-    assert left == len(standing) if limit == 0 else min(limit, len(standing)) <= left <= limit + 1
+    assert left == len(standing) if limit == 0 else min(limit, len(standing)) <= left <= limit + 2
 
 
 def test_the_trainer_state_is_readable_text(tmp_path: Path) -> None:

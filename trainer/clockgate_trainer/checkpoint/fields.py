@@ -1,6 +1,7 @@
 """Strict reading of one JSON object, field by field; a refusal names the field, what is there and what is wanted."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
@@ -53,6 +54,20 @@ class Fields:
         """A whole number or null."""
         return None if self._take(name) is None else self.whole(name, low)
 
+    def truth(self, name: str) -> bool:
+        """A truth value."""
+        value = self._take(name)
+        if not isinstance(value, bool):
+            self.refuse(name, value, "true or false")
+        return value
+
+    def number(self, name: str) -> float:
+        """A number, whole or not."""
+        value = self._take(name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+            self.refuse(name, value, "a number")
+        return value
+
     def text(self, name: str) -> str:
         """A string that is not empty."""
         value = self._take(name)
@@ -77,6 +92,14 @@ class Fields:
         if not isinstance(value, str) or not _SHA256.fullmatch(value):
             self.refuse(name, value, "a SHA-256 in 64 hexadecimal digits")
         return value
+
+    def wholes(self, name: str, low: int) -> tuple[int, ...]:
+        """A list of whole numbers, each at least `low`."""
+        value = self._take(name)
+        if not isinstance(value, list):
+            self.refuse(name, value, "a list of whole numbers")
+        numbered = Fields({f"{name}[{place}]": item for place, item in enumerate(value)}, self._path)
+        return tuple(numbered.whole(place, low) for place in numbered.names())
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings."""

@@ -40,8 +40,14 @@ class Files(Protocol):
     def rename(self, source: Path, target: Path) -> None:
         """Give `source` the name `target`, which must be free, at once or not at all."""
 
+    def replace(self, source: Path, target: Path) -> None:
+        """Give the file `source` the name `target`, in the place of a file that has it, at once or not at all."""
+
     def remove_tree(self, path: Path) -> None:
         """Remove a folder and all in it."""
+
+    def remove_file(self, path: Path) -> None:
+        """Remove the file `path`."""
 
     def digest(self, path: Path) -> FileDigest:
         """Hash the regular file `path`."""
@@ -57,6 +63,9 @@ class Files(Protocol):
 
     def list_folders(self, folder: Path) -> tuple[Path, ...]:
         """The folders directly in `folder`, sorted; none when `folder` itself is not there."""
+
+    def list_loose(self, folder: Path) -> tuple[Path, ...]:
+        """What is directly in `folder` and no folder, sorted; none when `folder` itself is not there."""
 
 
 class HostFiles:
@@ -94,9 +103,17 @@ class HostFiles:
         """See Files."""
         source.rename(target)
 
+    def replace(self, source: Path, target: Path) -> None:
+        """See Files."""
+        source.replace(target)
+
     def remove_tree(self, path: Path) -> None:
         """See Files."""
         shutil.rmtree(path)
+
+    def remove_file(self, path: Path) -> None:
+        """See Files."""
+        path.unlink()
 
     def digest(self, path: Path) -> FileDigest:
         """See Files."""
@@ -128,6 +145,13 @@ class HostFiles:
         """See Files."""
         try:
             return tuple(sorted(path for path in folder.iterdir() if path.is_dir()))
+        except FileNotFoundError:
+            return ()
+
+    def list_loose(self, folder: Path) -> tuple[Path, ...]:
+        """See Files."""
+        try:
+            return tuple(sorted(path for path in folder.iterdir() if not path.is_dir()))
         except FileNotFoundError:
             return ()
 

@@ -3,6 +3,7 @@
 The reader is strict: a manifest is either understood in full or refused with file and field named.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from clockgate_trainer.checkpoint.files import FileDigest
 from clockgate_trainer.checkpoint.layout import MANIFEST_FILE, STATE_FILES
 from clockgate_trainer.errors import ConfigError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 BASES = ("relative", "utc", "none")
 
 
@@ -22,11 +23,17 @@ class ManifestError(ConfigError):
 
 @dataclass(frozen=True)
 class AgreedTime:
-    """One time for all ranks: CLOCK_REALTIME, ns, true within `bound_ns` of the reference that `basis` names."""
+    """One time for all ranks: the latest that it can have been at the save, ns since 1970 by the clock's reference.
+
+    By that reference (UTC when `basis` is utc, else the one that all ranks share) the save was at `wall_ns` or up to
+    2 x `bound_ns` before. `waited_out` tells that the checkpoint got its name after `wall_ns`, so that whoever finds
+    it there and takes a stamp by the same reference gets a later one.
+    """
 
     wall_ns: int
     bound_ns: int
     basis: str
+    waited_out: bool
 
 
 @dataclass(frozen=True)
@@ -47,13 +54,30 @@ class RankReading:
 
 
 @dataclass(frozen=True)
+class Disruption:
+    """The continuity of one rank's clock broke since the last checkpoint: its epoch then, and at this one."""
+
+    rank: int
+    epoch_before: int
+    epoch_now: int
+
+
+@dataclass(frozen=True)
+class AdapterRepair:
+    """Just before this checkpoint `ranks` had other adapters and were given adapter and optimizer of `source_rank`."""
+
+    source_rank: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A checkpoint's table of contents.
 
     `files` holds every file but the manifest by its path in the folder. Either `agreed_time` is there, or
     `agreed_time_absent_because` says why not and `unverified_wall_ns` is rank 0's raw CLOCK_REALTIME.
     `cluster_bound_ns` is the largest disagreement possible between two ranks' clocks, None when not knowable, from
-    the bounds that `bound_basis` names.
+    the bounds that `bound_basis` names. `disruptions` are those since the checkpoint before it in the run folder.
     """
 
     step: int
@@ -67,6 +91,19 @@ class Manifest:
     bound_basis: str
     readings: tuple[RankReading, ...]
     created_by: str
+    disruptions: tuple[Disruption, ...] = ()
+    adapter_repair: AdapterRepair | None = None
+
+
+def content_id(manifest: Manifest) -> str:
+    """One SHA-256, in hex, for what training goes on from: equal for two checkpoints that resume the same.
+
+    The files beside adapter and state (a README, the adapter's configuration) are left out: nodes may word them
+    differently.
+    """
+    states = [manifest.files[name].sha256 for name in STATE_FILES]
+    content = [manifest.step, manifest.world_size, manifest.adapter_sha256, *states]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -99,6 +136,8 @@ def _manifest(fields: Fields) -> Manifest:
         bound_basis=fields.choice("bound_basis", BASES),
         readings=tuple(_reading(entry) for entry in fields.inners("readings")),
         created_by=fields.text("created_by"),
+        disruptions=tuple(_disruption(entry) for entry in fields.inners("disruptions")),
+        adapter_repair=_adapter_repair(fields),
     )
     fields.demand_no_more()
     _demand_sense(fields, manifest)
@@ -125,9 +164,33 @@ def _agreed_time(fields: Fields) -> AgreedTime | None:
     entry = fields.inner_or_none("agreed_time")
     if entry is None:
         return None
-    agreed = AgreedTime(entry.whole("wall_ns"), entry.whole("bound_ns", low=0), entry.choice("basis", BASES[:2]))
+    agreed = AgreedTime(
+        wall_ns=entry.whole("wall_ns"),
+        bound_ns=entry.whole("bound_ns", low=0),
+        basis=entry.choice("basis", BASES[:2]),
+        waited_out=entry.truth("waited_out"),
+    )
     entry.demand_no_more()
     return agreed
+
+
+def _disruption(entry: Fields) -> Disruption:
+    disruption = Disruption(
+        rank=entry.whole("rank", low=0),
+        epoch_before=entry.whole("epoch_before", low=0),
+        epoch_now=entry.whole("epoch_now", low=0),
+    )
+    entry.demand_no_more()
+    return disruption
+
+
+def _adapter_repair(fields: Fields) -> AdapterRepair | None:
+    entry = fields.inner_or_none("adapter_repair")
+    if entry is None:
+        return None
+    repair = AdapterRepair(source_rank=entry.whole("source_rank", low=0), ranks=entry.wholes("ranks", low=0))
+    entry.demand_no_more()
+    return repair
 
 
 def _reading(entry: Fields) -> RankReading:

@@ -98,30 +98,38 @@ def choose(candidates: Iterable[Candidate]) -> tuple[Candidate | None, tuple[Can
     return None, tuple(passed_over)
 
 
-def load(path: Path, rank: int, world_size: int, files: Files = HOST) -> TrainState:
+def load(
+    path: Path, rank: int, world_size: int, files: Files = HOST, *, allow_world_size_change: bool = False
+) -> TrainState:
     """The state of `rank` in the verified checkpoint at `path`, tensors on the CPU.
 
-    Raises ConfigError when it was made by another number of ranks or cannot be read.
+    Raises ConfigError when it cannot be read, and when it was made by another number of ranks, unless that is allowed:
+    then `world_size` is that of the checkpoint and `rank_state` is empty, for no rank goes on from another one's.
     """
     manifest = read_manifest(path, files)
     if isinstance(manifest, Problem):
         raise ConfigError(f"checkpoint {path} cannot be read: {manifest}; resume from another one, {_ELSE}")
-    if manifest.world_size != world_size:
+    changed = manifest.world_size != world_size
+    if changed and not allow_world_size_change:
         raise ConfigError(
             f"checkpoint {path} was saved at a world size of {manifest.world_size} and this run has {world_size}: "
-            f"start {manifest.world_size} instead, {_ELSE}"
+            f"start {manifest.world_size} instead, or go on from the same row with --allow_world_size_change (a step "
+            f"then takes other rows and other random numbers, so the run is not bit-identical to one that was never "
+            f"stopped), {_ELSE}"
         )
     rank_states = _unpacked(path / RANKS_FILE, files).get("ranks")
-    if not isinstance(rank_states, list) or len(rank_states) != world_size:
-        raise ConfigError(f"{path / RANKS_FILE} does not hold the states of {world_size} ranks; take another, {_ELSE}")
+    if not isinstance(rank_states, list) or len(rank_states) != manifest.world_size:
+        raise ConfigError(
+            f"{path / RANKS_FILE} does not hold the states of {manifest.world_size} ranks; take another, {_ELSE}"
+        )
     step, cursor, settings = _trainer_state(path / TRAINER_STATE_FILE, files)
     return TrainState(
         step=step,
         cursor=cursor,
-        world_size=world_size,
+        world_size=manifest.world_size,
         optimizer_state=_unpacked(path / OPTIMIZER_FILE, files),
         scheduler_state=_unpacked(path / SCHEDULER_FILE, files),
-        rank_state=rank_states[rank],
+        rank_state={} if changed else rank_states[rank],
         settings=settings,
     )
 

@@ -1,36 +1,39 @@
-"""Saving a checkpoint: all ranks take part, rank 0 writes, and either all ranks believe in it or none does.
+"""Saving a checkpoint: all ranks take part, writers write, and either all ranks believe in it or none does.
 
     1  vote SAVE     is the adapter the same on all ranks?
-    2  exchange      each rank's own state goes to rank 0
-    3                rank 0 writes the whole checkpoint under a hidden name, on disk
-    4  vote COMMIT   did that work?
-    5                rank 0 gives it its name, old checkpoints leave
+    2  exchange      each rank's own state goes to the writers
+    3                each writer writes the whole checkpoint under a hidden name, on disk
+    4  vote COMMIT   did that work, and is it the same everywhere?
+    5                each writer gives it its name, old checkpoints leave
     6  vote COMMIT   did that work?
 
-A rank that is lost at any point leaves at worst a hidden folder behind; the newest checkpoint stands. The run folder
-is shared: rank 0's copy is the only one.
+A rank that is lost at any point leaves at worst a hidden folder behind; the newest checkpoint stands. Where all ranks
+share the run folder rank 0 is the only writer. With --async_save step 3 is done by a thread, and 4 to 6 follow
+between later steps.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-from safetensors import SafetensorError
-
+from clockgate_trainer.checkpoint.agreed_time import agree_on_time
+from clockgate_trainer.checkpoint.best import Score
 from clockgate_trainer.checkpoint.digest import digest_int64
-from clockgate_trainer.checkpoint.files import HOST, FileDigest, Files
-from clockgate_trainer.checkpoint.layout import checkpoint_path, hidden_path
-from clockgate_trainer.checkpoint.manifest import Manifest
-from clockgate_trainer.checkpoint.publish import publish, rotate, same_checkpoint
-from clockgate_trainer.checkpoint.record import make_manifest
-from clockgate_trainer.checkpoint.stage import Staged, WriteAdapter, stage
+from clockgate_trainer.checkpoint.draft import Draft, Order, drop_draft, publish_draft, write_draft
+from clockgate_trainer.checkpoint.layout import checkpoint_path
+from clockgate_trainer.checkpoint.manifest import AdapterRepair
+from clockgate_trainer.checkpoint.record import Circumstances
+from clockgate_trainer.checkpoint.stage import WriteAdapter
 from clockgate_trainer.checkpoint.state import TrainState
+from clockgate_trainer.checkpoint.store import OnEvent, SaveResult, Store
+from clockgate_trainer.gate.clocks import mono_ns
 from clockgate_trainer.gate.model import ABSENT, Decision, Flags, Kind
 
-Exchange = Callable[[object], list[object] | None]
-OnEvent = Callable[[str, Mapping[str, object]], None]
+__all__ = ["Exchange", "OnEvent", "SaveGate", "SaveResult", "Store", "close_save", "odd_ranks", "open_save",
+           "save_checkpoint"]  # fmt: skip
+
+Exchange = Callable[[object], Sequence[object] | None]
 
 
 class SaveGate(Protocol):
@@ -42,59 +45,12 @@ class SaveGate(Protocol):
         """Vote with all ranks on `kind`; waits `extra_s` longer for them than for a vote on a step."""
 
 
-def _tell_nobody(event: str, fields: Mapping[str, object]) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Store:
-    """Where one rank's checkpoints are, shared by all ranks, and how many are kept (0: all).
-
-    `on_event(name, fields)` hears of every save. While rank 0 writes, the others wait `write_grace_s` longer than for
-    any other vote: 10 minutes hold some 60 GB on a disk of 100 MB/s.
-    """
-
-    output_dir: Path
-    rank: int
-    world_size: int
-    save_total_limit: int
-    files: Files = HOST
-    on_event: OnEvent = _tell_nobody
-    write_grace_s: float = 600.0
-
-
-@dataclass(frozen=True)
-class SaveResult:
-    """Equal on all ranks but for the wording of `reason`.
-
-    `path` is the checkpoint when `saved`; else `reason` says why there is none and `ranks` at whose place.
-    """
-
-    path: Path | None
-    saved: bool
-    reason: str
-    ranks: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True)
 class _Own:
-    """What one rank sends to rank 0."""
+    """What one rank sends to the writers."""
 
     adapter_sha256: str
     rank_state: Mapping[str, object]
-
-
-@dataclass(frozen=True)
-class _Draft:
-    """Rank 0's work before the vote: `staged` waits for its name, None when an equal checkpoint has it already."""
-
-    staged: Staged | None = None
-    problem: str | None = None
-
-    @property
-    def digest(self) -> int:
-        """For the vote's row."""
-        return ABSENT if self.staged is None else digest_int64(self.staged.manifest_sha256)
 
 
 def save_checkpoint(
@@ -106,39 +62,82 @@ def save_checkpoint(
     write_adapter: WriteAdapter,
     adapter_sha256: str,
     exchange: Exchange,
+    score: Score | None = None,
+    adapter_repair: AdapterRepair | None = None,
 ) -> SaveResult:
     """Save `state` as checkpoint-N of `store`. A collective: every rank calls it at the same step.
 
     `decision` is the one that the save rests on; what ranks said of their clocks in it goes into the manifest.
-    `write_adapter` puts the adapter's files into a folder, on rank 0 only. `exchange` gathers one object of each rank
-    at rank 0, in the order of ranks, and returns None elsewhere. A disk that cannot be written is a result, not an
-    error. Raises what the gate and `exchange` raise when a rank is lost.
+    `write_adapter` puts the adapter's files into a folder, on writers only. `exchange` gathers one object of each rank
+    at every writer, in the order of ranks, and may return None elsewhere. `score` is what best.json goes by. A disk
+    that cannot be written is a result, not an error. Raises what the gate and `exchange` raise when a rank is lost.
+    """
+    order = open_save(
+        store,
+        gate,
+        decision,
+        state,
+        write_adapter=write_adapter,
+        adapter_sha256=adapter_sha256,
+        exchange=exchange,
+        score=score,
+        adapter_repair=adapter_repair,
+    )
+    return order if isinstance(order, SaveResult) else close_save(gate, order, write_draft(order))
+
+
+def open_save(
+    store: Store,
+    gate: SaveGate,
+    decision: Decision,
+    state: TrainState,
+    *,
+    write_adapter: WriteAdapter,
+    adapter_sha256: str,
+    exchange: Exchange,
+    score: Score | None = None,
+    adapter_repair: AdapterRepair | None = None,
+) -> Order | SaveResult:
+    """The first half of `save_checkpoint`: vote SAVE and exchange. A collective.
+
+    Returns what is to be written (by `write_draft`, from any thread), or the result when adapters differ.
     """
     voted = gate.agree(Kind.SAVE, state.step, content_digest=digest_int64(adapter_sha256))
-    odd = odd_ranks(tuple(row.content_digest for row in voted.rows))
+    timing = agree_on_time(decision, voted)
+    # Counted from after the vote, so from later than the stamp in its row.
+    due_mono_ns = mono_ns() + timing.wait_ns
+    digests = tuple(row.content_digest for row in voted.rows)
+    odd = odd_ranks(digests)
     if odd:
-        return _refuse(store, state.step, odd)
+        return _refuse(store, state.step, odd, _source_rank(odd, len(digests)))
     gathered = exchange(_Own(adapter_sha256, state.rank_state))
-
-    def describe(files: Mapping[str, FileDigest]) -> Manifest:
-        return make_manifest(state, files, adapter_sha256, decision, voted.rows[0].sent_wall_ns)
-
-    draft = (
-        _Draft()
-        if gathered is None
-        else _draft(store, state, _own_states(gathered, store.world_size), write_adapter, describe)
+    everyone = () if gathered is None else _own_states(gathered, store.world_size)
+    return Order(
+        store=store,
+        state=state,
+        rank_states=tuple(own.rank_state for own in everyone),
+        adapter_sha256=adapter_sha256,
+        write_adapter=write_adapter,
+        circumstances=Circumstances(decision, timing, adapter_repair),
+        due_mono_ns=due_mono_ns,
+        score=score,
+        problem=_unequal(everyone),
     )
-    failure = _vote_on(store, gate, state.step, draft.digest, draft.problem)
+
+
+def close_save(gate: SaveGate, order: Order, draft: Draft) -> SaveResult:
+    """The second half of `save_checkpoint`: vote COMMIT, give it its name, vote again. A collective."""
+    store, step = order.store, order.state.step
+    failure = _vote_on(store, gate, step, draft.content, draft.problem)
     if failure is not None:
-        _drop(store, draft)
+        drop_draft(order, draft)
         return failure
-    problem = None if gathered is None else _publish(store, state.step, draft)
-    failure = _vote_on(store, gate, state.step, draft.digest, problem)
+    failure = _vote_on(store, gate, step, draft.content, publish_draft(order, draft))
     if failure is not None:
-        _drop(store, draft)
+        drop_draft(order, draft)
         return failure
-    path = checkpoint_path(store.output_dir, state.step)
-    store.on_event("checkpoint_saved", {"step": state.step, "path": str(path)})
+    path = checkpoint_path(store.output_dir, step)
+    store.on_event("checkpoint_saved", {"step": step, "path": str(path)})
     return SaveResult(path, saved=True, reason="all ranks agree")
 
 
@@ -150,14 +149,18 @@ def odd_ranks(digests: Sequence[int]) -> tuple[int, ...]:
     return tuple(rank for rank, digest in enumerate(digests) if digest != usual)
 
 
-def _refuse(store: Store, step: int, odd: tuple[int, ...]) -> SaveResult:
-    who = f"rank{'s' if len(odd) > 1 else ''} {', '.join(map(str, odd))}"
+def _source_rank(odd: Sequence[int], world_size: int) -> int:
+    """Whose adapter the others can be given: rank 0's, unless a majority of ranks has another one."""
+    return next((rank for rank in range(world_size) if rank not in odd), 0)
+
+
+def _refuse(store: Store, step: int, odd: tuple[int, ...], source_rank: int) -> SaveResult:
     reason = (
-        f"the adapters of the ranks differ after step {step} ({who}): nothing is saved; stop and resume from the "
-        "newest checkpoint, and look for a faulty device at these ranks"
+        f"the adapters of the ranks differ after step {step} ({_ranks(odd)}): nothing is saved; look for a faulty "
+        "device at these ranks"
     )
     store.on_event("checkpoint_refused", {"level": "CRITICAL", "step": step, "ranks": list(odd), "detail": reason})
-    return SaveResult(None, saved=False, reason=reason, ranks=odd)
+    return SaveResult(None, saved=False, reason=reason, ranks=odd, diverged=True, source_rank=source_rank)
 
 
 def _own_states(gathered: Sequence[object], world_size: int) -> tuple[_Own, ...]:
@@ -167,80 +170,30 @@ def _own_states(gathered: Sequence[object], world_size: int) -> tuple[_Own, ...]
     return everyone
 
 
-def _draft(
-    store: Store,
-    state: TrainState,
-    everyone: Sequence[_Own],
-    write_adapter: WriteAdapter,
-    describe: Callable[[Mapping[str, FileDigest]], Manifest],
-) -> _Draft:
-    """Rank 0: a complete checkpoint under a hidden name, or the sentence that says why there is none."""
-    target = checkpoint_path(store.output_dir, state.step)
+def _unequal(everyone: Sequence[_Own]) -> str | None:
+    """What the full hashes say, of which the vote carries the first 8 bytes."""
     adapters = {own.adapter_sha256 for own in everyone}
-    if len(adapters) > 1:
-        return _Draft(problem=f"the ranks sent {len(adapters)} different adapters")
-    if same_checkpoint(store.files, target, state.step, state.world_size, *adapters):
-        return _Draft()
-    folder = hidden_path(target, "staging")
-    try:
-        rank_states = [own.rank_state for own in everyone]
-        staged = stage(store.files, folder, state, rank_states, write_adapter=write_adapter, describe=describe)
-    except (OSError, SafetensorError) as error:
-        _remove(store, folder)
-        return _Draft(problem=_cause(error))
-    return _Draft(staged)
+    return f"the ranks sent {len(adapters)} different adapters" if len(adapters) > 1 else None
 
 
-def _publish(store: Store, step: int, draft: _Draft) -> str | None:
-    """Rank 0: give the checkpoint its name and let old ones go; the sentence that says why it has no name, or None."""
-    target = checkpoint_path(store.output_dir, step)
-    if draft.staged is not None:
-        try:
-            replaced = publish(store.files, draft.staged.folder, target)
-        except OSError as error:
-            return _cause(error)
-        if replaced is not None:
-            _remove(store, replaced)
-    try:
-        gone = rotate(store.files, store.output_dir, store.save_total_limit, target)
-    except OSError as error:
-        store.on_event("checkpoint_not_removed", {"level": "WARNING", "step": step, "detail": _cause(error)})
-    else:
-        if gone:
-            store.on_event("checkpoints_removed", {"step": step, "paths": [str(path) for path in gone]})
-    return None
-
-
-def _vote_on(store: Store, gate: SaveGate, step: int, digest: int, problem: str | None) -> SaveResult | None:
-    """All ranks hear whether any has a problem: None, or the result that all return."""
+def _vote_on(store: Store, gate: SaveGate, step: int, content: str | None, problem: str | None) -> SaveResult | None:
+    """All ranks hear whether any has a problem, and whether all writers wrote the same: None, or the common result."""
     flags = Flags.NONE if problem is None else Flags.SAVE_FAILED
+    digest = ABSENT if content is None else digest_int64(content)
     decision = gate.agree(Kind.COMMIT, step, content_digest=digest, flags=flags, extra_s=store.write_grace_s)
     ranks = tuple(rank for rank, row in enumerate(decision.rows) if row.flags & Flags.SAVE_FAILED)
-    if not ranks:
-        return None
-    cause = problem or f"rank {', '.join(map(str, ranks))} could not write it and says why in its log"
-    reason = f"no checkpoint of step {step}: {cause}; the one before it stands, and the next save tries again"
+    if ranks:
+        why = problem or f"{_ranks(ranks)} could not write it and says why in its log"
+    else:
+        odd = odd_ranks(tuple(decision.rows[writer].content_digest for writer in store.writers))
+        if not odd:
+            return None
+        ranks = tuple(store.writers[place] for place in odd)
+        why = f"{_ranks(ranks)} wrote another optimizer state or other states of ranks than the rest"
+    reason = f"no checkpoint of step {step}: {why}; the one before it stands, and the next save tries again"
     store.on_event("checkpoint_failed", {"level": "ERROR", "step": step, "ranks": list(ranks), "detail": reason})
     return SaveResult(None, saved=False, reason=reason, ranks=ranks)
 
 
-def _drop(store: Store, draft: _Draft) -> None:
-    if draft.staged is not None:
-        _remove(store, draft.staged.folder)
-
-
-def _remove(store: Store, folder: Path) -> None:
-    """Remove a hidden folder as far as the disk permits: what stays is removed at the next start."""
-    try:
-        store.files.remove_tree(folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        store.on_event("checkpoint_not_removed", {"level": "WARNING", "path": str(folder), "detail": _cause(error)})
-
-
-def _cause(error: Exception) -> str:
-    if isinstance(error, OSError):
-        place = f" at {error.filename}" if error.filename else ""
-        return f"{error.strerror or error} (errno {error.errno}){place}"
-    return str(error)
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from clockgate_trainer.data.collate import collate
+from clockgate_trainer.data.feed import Feed
 from clockgate_trainer.data.order import Split
 from clockgate_trainer.data.tokens import TokenData
 from clockgate_trainer.errors import ConfigError
@@ -15,7 +15,17 @@ from clockgate_trainer.train.distributed import Meeting, SharedError
 from clockgate_trainer.train.network import Network
 
 # What may differ between nodes without making them different runs.
-_LOCAL_FLAGS = ("cache_dir", "clock_daemon", "device", "use_auth_token")
+_LOCAL_FLAGS = (
+    "alert_after_hold",
+    "alert_exec",
+    "alert_webhook",
+    "cache_dir",
+    "clock_daemon",
+    "device",
+    "output_dir",
+    "token_cache",
+    "use_auth_token",
+)
 _Result = TypeVar("_Result")
 
 
@@ -56,20 +66,19 @@ def demand_same_run(meeting: Meeting, settings: Settings, data: TokenData) -> No
             )
 
 
-def rehearse(network: Network, data: TokenData, pad_id: int, split: Split) -> None:
+def rehearse(network: Network, feed: Feed, split: Split) -> None:
     """One forward and backward with gradient exchange over the longest rows, thrown away. A collective.
 
     It proves that the longest micro-batch fits, and makes DDP settle on its buckets: it regroups them after its first
     backward, which changes the order of sums from three ranks up, so without this a resumed run would sum its first
     step in another order than the run that it continues. Draws random numbers: seed or restore them afterwards.
     """
-    longest = sorted(data.rows, key=lambda row: len(row.input_ids))[-split.micro_batch :]
-    padded = [*longest, *[None] * (split.micro_batch - len(longest))]
+    batch = feed.heaviest(split.micro_batch)
     try:
-        network.backward(network.loss_sum(collate(padded, pad_id)), 1)
+        network.backward(network.loss_sum(batch), 1)
     except torch.OutOfMemoryError as err:
         raise ConfigError(
-            f"the longest micro-batch ({split.micro_batch} x {len(longest[-1].input_ids)} tokens) does not fit: {err}. "
+            f"the longest micro-batch ({split.micro_batch} x {batch.input_ids.shape[1]} tokens) does not fit: {err}. "
             "Lower --per_device_train_batch_size (and raise --gradient_accumulation_steps as much), --source_max_len "
             "or --target_max_len, or keep --gradient_checkpointing on; --fp16 would save nothing over --bf16"
         ) from err
