@@ -9,7 +9,7 @@ import torch
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.train.model import adapted_names, build_model
+from clockgate_trainer.train.model import adapted_modules, build_model
 from clockgate_trainer.train.optim import make_optimizer, make_scheduler
 from clockgate_trainer.train.saving import trained_tensors
 from peft import PeftModel
@@ -71,10 +71,13 @@ def test_adapter_starts_from_the_seed_alone(folder: Path) -> None:
 
 def test_lora_modules_choose_layers_and_unknown_ones_are_refused_by_name(folder: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(folder)
-    assert set(adapted_names(base, "all")) == LINEAR
-    assert adapted_names(base, "v_proj, q_proj") == ["q_proj", "v_proj"]
+    assert set(adapted_modules(base, "all")) == LINEAR
+    assert adapted_modules(base, "v_proj, q_proj") == ["q_proj", "v_proj"]
+    assert adapted_modules(base, r".*layers\.0\..*_proj") == r".*layers\.0\..*_proj"
+    with pytest.raises(ConfigError, match=r"fits none of the model's linear layers"):
+        adapted_modules(base, "q_.*")
     with pytest.raises(ConfigError, match=r"q_prj.*the model's linear layers are down_proj"):
-        adapted_names(base, "q_prj")
+        adapted_modules(base, "q_prj")
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks by transformers' old name
@@ -87,6 +90,39 @@ def test_saved_adapter_loads_in_plain_peft_and_gives_the_same_logits(folder: Pat
     plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), tmp_path)
     tokens = torch.tensor([[1, 5, 6, 7]])
     torch.testing.assert_close(plain.eval()(tokens).logits, model.eval()(tokens).logits)
+
+
+def test_a_pattern_adapts_the_layers_that_it_fits_alone(folder: Path) -> None:
+    model = build_model(settings_for(folder, "--lora_modules", r".*layers\.1\.self_attn\.[qv]_proj"), CPU)
+    names = [name for name, module in model.named_modules() if hasattr(module, "base_layer")]
+    assert [name.partition("layers.")[2] for name in names] == ["1.self_attn.q_proj", "1.self_attn.v_proj"]
+
+
+def test_modules_to_save_are_trained_whole_in_float32(folder: Path) -> None:
+    trained = trained_tensors(build_model(settings_for(folder, "--bf16", "--modules_to_save", "lm_head"), CPU))
+    heads = [tensor for name, tensor in trained.items() if "lm_head" in name]
+    assert [tuple(tensor.shape) for tensor in heads] == [(128, 64)]
+    assert heads[0].dtype is torch.float32
+    with pytest.raises(ConfigError, match=r"--modules_to_save names lm_hed"):
+        build_model(settings_for(folder, "--modules_to_save", "lm_hed"), CPU)
+
+
+@pytest.mark.parametrize(("flag", "scale"), [("--use_rslora", 16 / 4**0.5), ("--use_dora", 16 / 4)])
+def test_kinds_of_lora_follow_their_flags(folder: Path, flag: str, scale: float) -> None:
+    model = build_model(settings_for(folder, flag), CPU)
+    layer = next(module for module in model.modules() if hasattr(module, "base_layer"))
+    assert layer.scaling["default"] == scale
+    assert bool(layer.use_dora["default"]) is (flag == "--use_dora")
+
+
+def test_a_run_starts_from_an_adapter_that_fits_and_refuses_another(folder: Path, tmp_path: Path) -> None:
+    old = build_model(settings_for(folder, "--seed", "5"), CPU)
+    old.save_pretrained(tmp_path, save_embedding_layers=False)
+    new = trained_tensors(build_model(settings_for(folder, "--init_adapter", str(tmp_path)), CPU))
+    assert all(torch.equal(tensor, new[name]) for name, tensor in trained_tensors(old).items())
+    for flags in (["--lora_r", "8"], ["--lora_modules", "q_proj"]):
+        with pytest.raises(ConfigError, match=rf"--init_adapter {tmp_path}"):
+            build_model(settings_for(folder, "--init_adapter", str(tmp_path), *flags), CPU)
 
 
 @pytest.mark.parametrize("name", ["paged_adamw_32bit", "paged_adamw_8bit", "adamw_8bit", "adamw_torch"])

@@ -3,16 +3,23 @@
 import textwrap
 
 from clockgate_trainer.flags.flag import Flag, Type
+from clockgate_trainer.flags.presets import PRESETS
 from clockgate_trainer.flags.table import FLAGS, GROUPS, UNSUPPORTED
 
 _COLUMN = 34
 _HEAD = """\
 usage: clockgate-train [--flag value ...]        train
+       clockgate-train [--preset NAME] [--config RUN.yaml] [--print_config] [--flag value ...]
        clockgate-train launch [torchrun arguments] -- [--flag value ...]
+       clockgate-train plan [--gpu NAME] [--gpus N] [--nodes N] [--json] [--flag value ...]
+       clockgate-train lint PATH [...] [--json] [--fix OUT.jsonl] [--flag value ...]
        clockgate-train verify CHECKPOINT [...]
+       clockgate-train repair FOLDER [--dry-run] [--json]
        clockgate-train --version
 
 Trains a QLoRA adapter. Gradient exchange and checkpoint saves wait for one verdict of all ranks on their clocks.
+Presets: {presets}.
+A preset gives way to a run file, and both to flags; --print_config shows what they come to.
 A switch may stand alone or be followed by true or false. The last of several equal flags wins.
 """
 _TAIL = """\
@@ -23,14 +30,12 @@ exit codes: 0 done, 2 usage, 75 stopped with a checkpoint, 76 stopped without on
 
 def help_text(width: int = 110) -> str:
     """The whole help, `width` columns wide at most."""
-    parts = [_HEAD]
+    parts = [_HEAD.format(presets=", ".join(PRESETS))]
     for group in GROUPS:
         rows = [_row(flag, width) for flag in FLAGS if flag.group == group]
         parts.append(f"{group}:\n" + "\n".join(rows) + "\n")
     names = ", ".join(row.name for row in UNSUPPORTED if row.inert is not None)
-    parts.append(
-        textwrap.fill(f"known from qlora.py, not supported yet: {names}", width, subsequent_indent="  ") + "\n"
-    )
+    parts.append(textwrap.fill(f"known from qlora.py, not supported: {names}", width, subsequent_indent="  ") + "\n")
     parts.append(_TAIL)
     return "\n".join(parts)
 

@@ -1,17 +1,24 @@
-"""From the command line to `Settings`. Pure: reads argv, touches nothing.
+"""From the command line to `Settings`. Reads argv and the file that --config names, nothing else.
 
 Accepts `--flag value`, `--flag=value`, a bare switch for true, and `--no_flag` for a switch that is on by default; the
-last of several wins, as with argparse. Never matches a prefix, never drops what it does not know.
+last of several wins, as with argparse. Never matches a prefix, never drops what it does not know. A preset gives way to
+a run file, and both to flags.
 """
 
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clockgate_trainer.errors import UsageError
+from clockgate_trainer.flags.arguments import ARGUMENTS
+from clockgate_trainer.flags.config_file import words_of
 from clockgate_trainer.flags.flag import Flag, Type, Unsupported
+from clockgate_trainer.flags.modules import choice
+from clockgate_trainer.flags.presets import preset_words
+from clockgate_trainer.flags.spellings import other_spellings, respell
 from clockgate_trainer.flags.table import FLAGS, UNSUPPORTED, Settings
 
 _TRUE = ("true", "yes", "t", "y", "on", "1")
@@ -19,21 +26,64 @@ _FALSE = ("false", "no", "f", "n", "off", "0")
 _SEE_HELP = "clockgate-train --help lists all flags"
 
 
+@dataclass(frozen=True)
+class CommandLine:
+    """What a command line asks for. `notices`: how other spellings were read. `print_config`: show, do not train."""
+
+    settings: Settings
+    notices: tuple[str, ...] = ()
+    print_config: bool = False
+
+
 def parse(argv: Sequence[str]) -> Settings:
     """Settings of this command line. Raises UsageError that names the flag, the value seen and the value wanted."""
+    return read_command_line(argv).settings
+
+
+def read_command_line(argv: Sequence[str]) -> CommandLine:
+    """Everything that this command line says. Raises UsageError like `parse`."""
+    words, print_config = _expand(argv)
     given: dict[str, Any] = {}
-    words = list(argv)
+    said: list[str] = []
     while words:
         name, value = _take(words)
+        spelled = respell(name, value)
         flag = _BY_NAME.get(name)
-        if flag is not None:
+        if spelled is not None:
+            said.append(spelled.notice)
+            words[:0] = spelled.words
+        elif flag is not None:
             given[flag.name] = _read(flag, value)
         elif name in _UNSUPPORTED:
             _refuse_unless_inert(_UNSUPPORTED[name], value)
         else:
             _reject(name)
     _check_together(given)
-    return Settings(**given)
+    return CommandLine(Settings(**given), tuple(said), print_config)
+
+
+def _expand(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """Put the words of --preset and --config before the flags, which then win; tell whether --print_config is there."""
+    preset: list[str] = []
+    from_file: list[str] = []
+    rest: list[str] = []
+    print_config = False
+    words = list(argv)
+    while words:
+        name = words[0][2:].partition("=")[0] if words[0].startswith("--") else ""
+        if name not in ("preset", "config", "print_config"):
+            rest.append(words.pop(0))
+            continue
+        _, value = _take(words)
+        if name == "print_config":
+            print_config = value is None or _convert(name, Type.BOOL, value, Type.BOOL.value)
+        elif not value:
+            raise UsageError(f"--{name} has no value: wanted {'a name' if name == 'preset' else 'a YAML file'}")
+        elif name == "preset":
+            preset += preset_words(value)
+        else:
+            from_file += words_of(Path(value))
+    return [*preset, *from_file, *rest], print_config
 
 
 def notices(settings: Settings) -> tuple[str, ...]:
@@ -43,8 +93,10 @@ def notices(settings: Settings) -> tuple[str, ...]:
         found.append(
             "--lr_scheduler_type constant has no warm-up: --warmup_steps has no effect; use constant_with_warmup"
         )
-    if settings.dataset_format is None:
-        found.append("--dataset_format is not given: rows are read as input-output (columns input, output)")
+    if settings.keep_steps and not settings.packing:
+        found.append("--keep_steps has no effect without --packing")
+    if settings.pack_length is not None and not settings.packing:
+        found.append("--pack_length has no effect without --packing")
     return tuple(found)
 
 
@@ -53,7 +105,7 @@ def _names(flag: Flag) -> dict[str, Flag]:
 
 
 _BY_NAME: Mapping[str, Flag] = {name: flag for each in FLAGS for name, flag in _names(each).items()}
-_UNSUPPORTED: Mapping[str, Unsupported] = {row.name: row for row in UNSUPPORTED}
+_UNSUPPORTED: Mapping[str, Unsupported] = {row.name: row for row in (*UNSUPPORTED, *ARGUMENTS)}
 _ON_BY_DEFAULT = {f"no_{flag.name}": flag.name for flag in FLAGS if flag.default is True}
 
 
@@ -127,11 +179,11 @@ def _refuse_unless_inert(row: Unsupported, text: str | None) -> None:
     if row.inert is None or value in row.inert:
         return
     hint = f": {row.instead}" if row.instead else ""
-    raise UsageError(f"--{row.name} {value} is not supported yet{hint}. Leave it out")
+    raise UsageError(f"--{row.name} {value} is not supported{hint}. Leave it out")
 
 
 def _reject(name: str) -> None:
-    near = difflib.get_close_matches(name, [*_BY_NAME, *_UNSUPPORTED], n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, [*_BY_NAME, *_UNSUPPORTED, *other_spellings()], n=1, cutoff=0.6)
     hint = f"did you mean --{near[0]}? " if near else ""
     raise UsageError(f"unknown flag --{name}: {hint}{_SEE_HELP}")
 
@@ -144,6 +196,7 @@ def _check_together(given: Mapping[str, Any]) -> None:
             f"--warn_sync_delay is {settings.warn_delay_ms:g} ms: wanted at most --max_sync_delay, "
             f"{settings.max_sync_delay:g} ms"
         )
+    choice(settings.lora_modules)
     if settings.num_train_epochs is not None and given.get("max_steps", -1) > 0:
         raise UsageError("--max_steps and --num_train_epochs are both given: wanted one of them")
     if settings.max_steps <= 0 and settings.num_train_epochs is None:

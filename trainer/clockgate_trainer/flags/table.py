@@ -35,26 +35,67 @@ class Settings:
     quant_type: str = declare("nf4", _MODEL, "4-bit data type", choices=("nf4", "fp4"))
     double_quant: bool = declare(True, _MODEL, "quantise the quantisation constants too")
     bf16: bool = declare(False, _MODEL, "compute in bfloat16 (else in float32)")
+    device_map: str | None = declare(
+        None,
+        _MODEL,
+        "auto: one process spreads the layers over its devices where a copy does not fit on one; or a device number "
+        "for each module, as in \"{'': 0}\"",
+        unset="a copy on the device of each rank",
+    )
+    max_memory: str | None = declare(
+        None, _MODEL, "what may be used of each device, as in \"{0: '46000MB'}\"", unset="all that is free"
+    )
+    max_memory_MB: int = declare(  # noqa: N815 (qlora.py's name)
+        80000, _MODEL, "what --device_map auto may use of every device, where --max_memory does not say", low=1
+    )
     gradient_checkpointing: bool = declare(True, _MODEL, "recompute activations in the backward pass to save memory")
 
-    dataset: str = declare("alpaca", _DATA, "training data: a local .jsonl file")
+    dataset: str = declare(
+        "alpaca", _DATA, "training data: a file, a known set or a hub id; several as NAME:WEIGHT,NAME:WEIGHT"
+    )
     dataset_format: str | None = declare(
         None,
         _DATA,
-        "columns: alpaca = instruction, input, output; input-output = input, output",
-        choices=("alpaca", "alpaca-clean", "input-output"),
-        unset="input-output",
-    )
+        "what columns mean, see docs/data.md",
+        choices=(
+            "alpaca", "alpaca-clean", "chip2", "self-instruct", "hh-rlhf", "oasst1", "input-output", "longform", "chat",
+        ),
+        unset="that of a known set, else input-output",
+    )  # fmt: skip
+    chat_template: Path | None = declare(None, _DATA, "Jinja template for chats", unset="the tokenizer's")
+    strict_data: bool = declare(False, _DATA, "refuse suspect rows too, such as empty answers")
     max_train_samples: int | None = declare(None, _DATA, "use the first N rows only", low=1, unset="all rows")
+    eval_dataset_size: int | None = declare(
+        None, _DATA, "hold N rows out of training, the ones that qlora.py would evaluate on", low=0, unset="none"
+    )
     source_max_len: int = declare(1024, _DATA, "prompts are cut to N tokens, the begin mark included", low=1)
     target_max_len: int = declare(256, _DATA, "answers are cut to N tokens, the end mark included", low=1)
     train_on_source: bool = declare(False, _DATA, "learn the prompt as well as the answer")
     data_seed: int | None = declare(None, _DATA, "seed of the row order", low=0, high=LARGEST_SEED, unset="--seed")
+    group_by_length: bool = declare(True, _DATA, "put rows of about equal length side by side (not with --packing)")
+    packing: bool = declare(False, _DATA, "fill rows of constant length with whole samples; batches count such rows")
+    pack_length: int | None = declare(
+        None, _DATA, "tokens of a packed row", low=2, unset="--source_max_len + --target_max_len"
+    )
+    keep_steps: bool = declare(
+        False, _DATA, "with --packing take --max_steps as it is, and not as the samples that it means without packing"
+    )
+    token_cache: Path | None = declare(None, _DATA, "folder of tokenized data", unset=".tokens in the run folder")
 
     lora_r: int = declare(64, _ADAPTER, "rank of the adapter", low=1, high=65536)
     lora_alpha: float = declare(16.0, _ADAPTER, "scale of the adapter: alpha / r", low=0)
     lora_dropout: float = declare(0.0, _ADAPTER, "dropout before the adapter", low=0, high=0.999)
-    lora_modules: str = declare("all", _ADAPTER, "'all' linear layers but the head, or names separated by commas")
+    lora_modules: str = declare(
+        "all", _ADAPTER, "'all' linear layers but the head; or names separated by commas; or a pattern for whole names"
+    )
+    modules_to_save: str | None = declare(
+        None, _ADAPTER, "modules to train as a whole beside the adapter, separated by commas", unset="none"
+    )
+    use_rslora: bool = declare(False, _ADAPTER, "scale the adapter by alpha / sqrt(r) instead of alpha / r")
+    use_dora: bool = declare(False, _ADAPTER, "learn the size of each weight column apart from its direction (slower)")
+    init_adapter: Path | None = declare(
+        None, _ADAPTER, "folder of an adapter to start from", unset="a new adapter, which changes nothing at first"
+    )
 
     max_steps: int = declare(10000, _TRAINING, "optimizer steps; -1: as many as --num_train_epochs takes", low=-1)
     num_train_epochs: float | None = declare(
@@ -103,8 +144,31 @@ class Settings:
     )
     save_steps: int = declare(250, _CHECKPOINTS, "steps between two checkpoints", low=1)
     save_total_limit: int = declare(40, _CHECKPOINTS, "checkpoints kept, newest by step; 0: all", low=0)
+    save_timeout: float = declare(
+        600.0,
+        _CHECKPOINTS,
+        "seconds, beyond --vote_timeout, until a rank that writes a checkpoint is given up",
+        low=1,
+        high=WEEK_S,
+    )
     resume_from_checkpoint: str = declare(
         "auto", _CHECKPOINTS, "auto: the newest verified one in the run folder, if any; PATH; none", bare="auto"
+    )
+    allow_world_size_change: bool = declare(
+        False,
+        _CHECKPOINTS,
+        "go on from a checkpoint of another number of ranks: no row is skipped or read twice, but batches and random "
+        "numbers are others, so not bit-identically",
+    )
+    async_save: bool = declare(
+        False, _CHECKPOINTS, "write periodic checkpoints while training goes on; one at a time, the next waits for it"
+    )
+    on_divergence: str = declare(
+        "stop",
+        _CHECKPOINTS,
+        "when adapters differ between ranks: stop (exit 76), or broadcast rank 0's (the majority's, if rank 0 is "
+        "outvoted) adapter and optimizer state to all and go on",
+        choices=("stop", "broadcast"),
     )
 
     time_sync_check: str = declare(
@@ -141,11 +205,23 @@ class Settings:
     vote_timeout: float = declare(
         120.0, _GATE, "seconds until a rank that does not vote is given up", low=1, high=WEEK_S
     )
+    alert_webhook: str | None = declare(
+        None, _GATE, "address that gets a POST on a long wait and on a stop", unset="$CLOCKGATE_ALERT_WEBHOOK, if set"
+    )
+    alert_exec: str | None = declare(
+        None, _GATE, "program, run without a shell, that gets the same on its standard input", unset="none"
+    )
+    alert_after_hold: float = declare(60.0, _GATE, "seconds of waiting that make a wait a long one", low=0, high=WEEK_S)
 
     @property
     def order_seed(self) -> int:
         """Seed of the row order."""
         return self.seed if self.data_seed is None else self.data_seed
+
+    @property
+    def packed_tokens(self) -> int | None:
+        """Tokens of a packed row; None without packing."""
+        return (self.pack_length or self.source_max_len + self.target_max_len) if self.packing else None
 
     @property
     def warn_delay_ms(self) -> float:
@@ -175,10 +251,6 @@ UNSUPPORTED = (
     Unsupported("full_finetune", Type.BOOL, (False,), "only adapters are trained"),
     Unsupported("adam8bit", Type.BOOL, (False,), "qlora.py never read it; use --optim adamw_8bit"),
     Unsupported("fp16", Type.BOOL, (False,), "use --bf16: as small and without overflow"),
-    Unsupported("max_memory_MB", Type.INT, (80000,), "every rank holds one full copy of the model"),
-    Unsupported("max_memory", Type.TEXT, (), "every rank holds one full copy of the model"),
-    Unsupported("device_map", Type.TEXT, (), "every rank holds one full copy of the model on its own device"),
-    Unsupported("group_by_length", Type.BOOL, (False,), "rows are shuffled evenly"),
     Unsupported("remove_unused_columns", Type.BOOL, (False,)),
     Unsupported("report_to", Type.TEXT, ("none",), "read metrics.jsonl in the run folder"),
     Unsupported("do_train", Type.BOOL, (True,), "training is all that this command does"),
@@ -193,7 +265,6 @@ UNSUPPORTED = (
     Unsupported("logging_strategy", Type.TEXT, ("steps",), "use --logging_steps"),
     Unsupported("torch_compile", Type.BOOL, (False,)),
     Unsupported("dataloader_num_workers", Type.INT, None),
-    Unsupported("eval_dataset_size", Type.INT, None),
     Unsupported("eval_steps", Type.INT, None),
     Unsupported("max_eval_samples", Type.INT, None),
     Unsupported("per_device_eval_batch_size", Type.INT, None),

@@ -4,18 +4,27 @@ Adapter weights are float32 even under --bf16: an update of a late step is small
 Norms are float32 as in qlora.py; embeddings and head follow --bf16.
 """
 
+import logging
 import warnings
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 from clockgate_trainer.data.tokens import TokenData
 from clockgate_trainer.errors import ConfigError
+from clockgate_trainer.flags.modules import ALL, choice, is_pattern, names_in
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.train.hub import hub_arguments
+from clockgate_trainer.hub import hub_arguments
+from clockgate_trainer.train.adapter import start_from
+from clockgate_trainer.train.attention import check_packing, use_varlen
+from clockgate_trainer.train.placement import Placement, place_model
+
+_log = logging.getLogger(__name__)
 
 
 def check_model(settings: Settings, data: TokenData) -> None:
@@ -25,6 +34,8 @@ def check_model(settings: Settings, data: TokenData) -> None:
         config = AutoConfig.from_pretrained(name, **hub_arguments(settings))
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise ConfigError(f"the model {name} cannot be read: {err}. Check --model_name_or_path") from err
+    if settings.packing:
+        check_packing(config)
     size = config.get_text_config().vocab_size
     if data.largest_id >= size:
         raise ConfigError(
@@ -34,17 +45,20 @@ def check_model(settings: Settings, data: TokenData) -> None:
 
 
 def build_model(settings: Settings, device: torch.device) -> PeftModel:
-    """Load the base onto `device`, freeze it, and add the adapter.
+    """Load the base onto `device`, or where --device_map wants it, freeze it, and add the adapter.
 
     The adapter's start follows from --seed alone, so it is equal on all ranks. Raises ConfigError when the weights
     cannot be loaded or --lora_modules names nothing.
     """
-    base = _load_base(settings, device)
+    placement = place_model(settings, device, dist.get_world_size() if dist.is_initialized() else 1)
+    if placement.note:
+        _log.info("%s", placement.note)
+    base = _load_base(settings, placement)
     base.config.use_cache = False
     base.requires_grad_(False)
-    for module in base.modules():
-        if "norm" in type(module).__name__.lower():
-            module.to(torch.float32)
+    _raise_norms(base, compute_dtype(settings))
+    if settings.packing and settings.bf16 and device.type == "cuda":
+        use_varlen(base)
     model = _adapt(base, settings)
     if settings.gradient_checkpointing:
         # Renamed between transformers 5.17 and 5.24. The reentrant kind marks parameters ready twice under DDP.
@@ -54,26 +68,34 @@ def build_model(settings: Settings, device: torch.device) -> PeftModel:
     return model
 
 
-def adapted_names(base: Any, wanted: str) -> list[str]:
-    """Leaf names of the linear layers that get an adapter: all but the output head, or those in `wanted`."""
+def adapted_modules(base: Any, wanted: str) -> list[str] | str:
+    """What peft is to adapt: leaf names of linear layers, or a pattern for whole names.
+
+    Raises ConfigError when `wanted`, the value of --lora_modules, names a layer that is not there, or none.
+    """
     head = base.get_output_embeddings()
     # The quantised layers of bitsandbytes are subclasses of Linear.
-    found = {
-        name.rpartition(".")[2]
-        for name, module in base.named_modules()
-        if isinstance(module, torch.nn.Linear) and module is not head
-    }
+    found = [
+        name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear) and module is not head
+    ]
+    leaves = sorted({name.rpartition(".")[2] for name in found})
     if not found:
         raise ConfigError(f"the model {type(base).__name__} has no linear layers to put an adapter on")
-    if wanted == "all":
-        return sorted(found)
-    names = {name.strip() for name in wanted.split(",")}
-    unknown = sorted(names - found)
+    if wanted == ALL:
+        return leaves
+    if is_pattern(wanted):
+        if not any(map(choice(wanted), found)):
+            raise ConfigError(
+                f"--lora_modules {wanted!r} fits none of the model's linear layers, such as {found[0]}: a pattern must "
+                "fit the whole name"
+            )
+        return wanted
+    unknown = sorted(set(names_in(wanted)) - set(leaves))
     if unknown:
         raise ConfigError(
-            f"--lora_modules names {', '.join(unknown)}: the model's linear layers are {', '.join(sorted(found))}"
+            f"--lora_modules names {', '.join(unknown)}: the model's linear layers are {', '.join(leaves)}"
         )
-    return sorted(names)
+    return sorted(set(names_in(wanted)))
 
 
 def compute_dtype(settings: Settings) -> torch.dtype:
@@ -81,7 +103,20 @@ def compute_dtype(settings: Settings) -> torch.dtype:
     return torch.bfloat16 if settings.bf16 else torch.float32
 
 
-def _load_base(settings: Settings, device: torch.device) -> Any:
+def _raise_norms(base: Any, dtype: torch.dtype) -> None:
+    """Keep norms in float32 and hand their results on in `dtype`.
+
+    The layers after a norm compute in `dtype` anyway; left in float32, their results and all that backward keeps of
+    them would be float32 too, a third more memory for nothing.
+    """
+    for module in base.modules():
+        if "norm" in type(module).__name__.lower():
+            module.to(torch.float32)
+            if dtype is not torch.float32:
+                module.register_forward_hook(lambda _module, _inputs, result: result.to(dtype))
+
+
+def _load_base(settings: Settings, placement: Placement) -> Any:
     name = settings.model_name_or_path
     # Its types do not know the second half that output_loading_info adds.
     load: Any = AutoModelForCausalLM.from_pretrained
@@ -90,7 +125,7 @@ def _load_base(settings: Settings, device: torch.device) -> Any:
             name,
             output_loading_info=True,
             dtype=compute_dtype(settings),
-            device_map={"": device},
+            device_map=dict(placement.modules),
             quantization_config=_quantization(settings),
             **hub_arguments(settings),
         )
@@ -113,7 +148,10 @@ def _adapt(base: Any, settings: Settings) -> PeftModel:
         r=settings.lora_r,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
-        target_modules=adapted_names(base, settings.lora_modules),
+        target_modules=adapted_modules(base, settings.lora_modules),
+        modules_to_save=_whole_modules(base, settings.modules_to_save),
+        use_rslora=settings.use_rslora,
+        use_dora=settings.use_dora,
         bias="none",
         task_type="CAUSAL_LM",
     )
@@ -121,7 +159,33 @@ def _adapt(base: Any, settings: Settings) -> PeftModel:
     with warnings.catch_warnings():
         # peft asks transformers 5.24 under the old name.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-        return get_peft_model(base, config)
+        model = get_peft_model(base, config)
+    for tensor in model.parameters():
+        if tensor.requires_grad:
+            # Modules that are trained as a whole come in the base's type.
+            tensor.data = tensor.data.float()
+    if compute_dtype(settings) is not torch.float32:
+        # The forward runs under autocast, which casts by itself: a float32 copy in between would only cost memory.
+        for module in model.modules():
+            if isinstance(module, BaseTunerLayer):
+                module.cast_input_dtype_enabled = False
+    if settings.init_adapter is not None:
+        start_from(model, settings.init_adapter)
+    return model
+
+
+def _whole_modules(base: Any, wanted: str | None) -> list[str] | None:
+    if wanted is None:
+        return None
+    names = names_in(wanted)
+    leaves = {name.rpartition(".")[2] for name, _ in base.named_modules()}
+    unknown = sorted(set(names) - leaves)
+    if unknown:
+        raise ConfigError(
+            f"--modules_to_save names {', '.join(unknown)}: the model has no such module; wanted for example lm_head "
+            "or embed_tokens"
+        )
+    return list(names)
 
 
 def _quantization(settings: Settings) -> BitsAndBytesConfig | None:

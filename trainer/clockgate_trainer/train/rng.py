@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 State = dict[str, Any]
 
@@ -30,6 +31,7 @@ def capture(device: torch.device) -> State:
         },
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "cuda_others": {number: torch.cuda.get_rng_state(number) for number in _others(device)},
     }
 
 
@@ -43,3 +45,12 @@ def restore(state: State, device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"], device)
+        for number, others in state["cuda_others"].items():
+            torch.cuda.set_rng_state(others, number)
+
+
+def _others(device: torch.device) -> list[int]:
+    """CUDA devices beside `device` that layers of this process may draw dropout on: none among several ranks."""
+    if device.type != "cuda" or dist.is_initialized():
+        return []
+    return [number for number in range(torch.cuda.device_count()) if number != device.index]
