@@ -11,7 +11,19 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from clockgated.config_values import Choice, Kind, Member, Number, OptionalPath, SocketPath, Switch, Text, Whole
+from clockgated.config_values import (
+    Choice,
+    FolderPath,
+    Kind,
+    Member,
+    Number,
+    OptionalPath,
+    SocketPath,
+    Switch,
+    Text,
+    Texts,
+    Whole,
+)
 from clockgated.errors import ConfigError
 from clockgated.manage.planned import Folders
 from clockgated.manage.settings import (
@@ -79,7 +91,20 @@ class ApiConfig:
 
     socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/clockgate.sock")
     admin_socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/admin/admin.sock")
-    max_streams: Annotated[int, Whole(1, 1000)] = 16
+    max_streams: Annotated[int, Whole(1, 1000)] = 64
+
+
+@dataclass(frozen=True)
+class LeasesConfig:
+    """How many no-step leases there may be, all together and for one job, and how long a silent or broken one counts.
+
+    A lease without a Check for `idle_s` ends; after root broke one, its job gets no other for `refuse_broken_s`.
+    """
+
+    max_leases: Annotated[int, Whole(1, 1000)] = 64
+    max_per_job: Annotated[int, Whole(1, 1000)] = 16
+    idle_s: Annotated[float, Number(1, 1_000_000)] = 600.0
+    refuse_broken_s: Annotated[float, Number(0, 1_000_000)] = 600.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +113,30 @@ class FoldersConfig:
 
     run: Annotated[str, Text("an absolute path")] = Folders().run
     state: Annotated[str, Text("an absolute path")] = Folders().state
+
+
+@dataclass(frozen=True)
+class TuningConfig:
+    """What is planned for network and host. Planning changes nothing; only an operator applies.
+
+    `rtt_ms` is the round-trip time to the job's peers where it is not to be measured from `peers` (host names or
+    addresses, asked by ICMP echo). Site profiles are NAME.toml in `profile_folder`.
+
+    What may cut the node off is undone after `confirm_s` unless everything that answered before answers again: the
+    default gateways, `peers` and `probe_hosts` (an address by ICMP echo, address:port by a TCP connection). What was
+    applied is compared every `drift_poll_s`; knobs in `reassert` (as `tune plan` names them, "*" for all) are set again
+    at most `reassert_per_hour` times, all others are only told about.
+    """
+
+    profile: Annotated[str, Text("auto, none, tcp, roce, ib, wan, or the name of a file in profile_folder")] = "auto"
+    profile_folder: Annotated[Path, FolderPath()] = Path("/etc/clockgate/profiles")
+    rtt_ms: Annotated[float | None, Number(0.001, 10_000)] = None
+    peers: Annotated[tuple[str, ...], Texts("a list of host names or addresses")] = ()
+    probe_hosts: Annotated[tuple[str, ...], Texts("a list of addresses, or of address:port")] = ()
+    confirm_s: Annotated[float, Number(6, 600)] = 60.0
+    drift_poll_s: Annotated[float, Number(1, 3600)] = 60.0
+    reassert: Annotated[tuple[str, ...], Texts('a list of knobs as `tune plan` names them, or "*"')] = ()
+    reassert_per_hour: Annotated[int, Whole(0, 60)] = 3
 
 
 @dataclass(frozen=True)
@@ -101,6 +150,8 @@ class Config:
     recorded: RecordedConfig = field(default_factory=RecordedConfig)
     folders: FoldersConfig = field(default_factory=FoldersConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
+    leases: LeasesConfig = field(default_factory=LeasesConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
 
     @property
     def managed(self) -> ManageSettings:
@@ -120,6 +171,8 @@ _SECTIONS: dict[str, type[Any]] = {
     "recorded": RecordedConfig,
     "folders": FoldersConfig,
     "api": ApiConfig,
+    "leases": LeasesConfig,
+    "tuning": TuningConfig,
 }
 # Read by clock management itself: their values are lists and tables.
 _MANAGED: dict[str, type[Any]] = {"ntp": NtpSettings, "ptp": PtpSettings}
@@ -196,7 +249,7 @@ def _read_section(section: str, cls: type[Any], table: Mapping[str, object], pro
 
 def _contradictions(config: Config) -> list[str]:
     problems = [_with_section(fault) for fault in manage_problems(config.managed)]
-    clock, chrony, api = config.clock, config.chrony, config.api
+    clock, chrony, api, leases = config.clock, config.chrony, config.api, config.leases
     may_ask_ptp = clock.mode not in (Mode.OBSERVE, Mode.NTP)
     slowest_cycle_s = clock.poll_interval_s + chrony.timeout_s + (PTP_ANSWER_S if may_ask_ptp else 0)
     if clock.reading_ttl_s <= slowest_cycle_s:
@@ -215,6 +268,10 @@ def _contradictions(config: Config) -> list[str]:
         problems.append('[recorded] file = "": wanted the path of a recording, because [clock] source is "recorded"')
     if api.socket == api.admin_socket:
         problems.append(f'[api] admin_socket = "{api.admin_socket}": wanted another path than [api] socket')
+    if leases.max_per_job > leases.max_leases:
+        problems.append(
+            f"[leases] max_per_job = {leases.max_per_job}: wanted at most max_leases, which is {leases.max_leases}"
+        )
     return problems
 
 

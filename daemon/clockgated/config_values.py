@@ -151,3 +151,29 @@ class SocketPath:
         if len(value.encode(errors="surrogateescape")) > SOCKET_PATH_LIMIT_BYTES:
             raise ValueError
         return Path(value)
+
+
+@dataclass(frozen=True)
+class FolderPath:
+    """An absolute path of a folder, which need not be there yet."""
+
+    wanted: str = "an absolute path"
+
+    def read(self, value: object) -> Path:
+        """See Kind."""
+        if not isinstance(value, str) or "\0" in value or not value.startswith("/"):
+            raise ValueError
+        return Path(value)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A list of texts that are not empty."""
+
+    wanted: str
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """See Kind."""
+        if not isinstance(value, list) or not all(isinstance(one, str) and one and "\0" not in one for one in value):
+            raise ValueError
+        return tuple(value)

@@ -11,7 +11,16 @@ from dataclasses import replace
 from clockgated import host
 from clockgated.clock.continuity import Continuity, Look
 from clockgated.clock.model import Evidence, Reading, Reason, ReasonCode, Silence
-from clockgated.clock.state import StatePolicy, Track, advance, allowed_step_ns, has_bound, reading_of, start
+from clockgated.clock.state import (
+    StatePolicy,
+    Track,
+    advance,
+    has_bound,
+    has_forgotten,
+    must_forget,
+    reading_of,
+    start,
+)
 from clockgated.clock.watch import HostLook, Watch, Watched, watched
 from clockgated.clock.witness import KernelLook, RateLook
 from clockgated.drill import ActiveFault, DrillBoard, describe, distort
@@ -32,7 +41,9 @@ class Cycle:
     Epoch and sequence go on from the publisher's reading, so that a new cycle (a reload) never lets them fall; with
     `opening` everything goes on from there, and `keeper` keeps each cycle for the next start. `own_steering` says that
     units of ours steer: other adjusters are foreign then, and an offset above `step_needed_ns` that a lease on `desk`
-    forbids to step is told. `stamp`, `rate`, `kernel` and `mono_ns` look at the host; tests pass their own.
+    forbids to step is told. `forget` has the source's time daemon, one of ours, drop what it measured before a break:
+    True when it did. It may take as long as a measurement. `stamp`, `rate`, `kernel` and `mono_ns` look at the host;
+    tests pass their own.
     """
 
     def __init__(
@@ -49,6 +60,7 @@ class Cycle:
         desk: LeaseDesk | None = None,
         own_steering: bool = False,
         step_needed_ns: int = 100 * NS_PER_MS,
+        forget: Callable[[], bool] | None = None,
         stamp: Callable[[], host.Stamp] = host.stamp,
         rate: Callable[[], host.RateStamp] = host.rate_stamp,
         kernel: Callable[[], KernelLook | None] = read_look,
@@ -64,6 +76,7 @@ class Cycle:
         self._desk = desk
         self._own_steering = own_steering
         self._step_needed_ns = step_needed_ns
+        self._forget = forget
         self._stamp = stamp
         self._rate = rate
         self._kernel = kernel
@@ -74,7 +87,13 @@ class Cycle:
         self._handover: tuple[Reason, ...] = ()
 
     def reconfigure(
-        self, *, source: Source, policy: StatePolicy, interval_s: float, own_steering: bool | None = None
+        self,
+        *,
+        source: Source,
+        policy: StatePolicy,
+        interval_s: float,
+        own_steering: bool | None = None,
+        forget: Callable[[], bool] | None = None,
     ) -> None:
         """Take other settings into use; only while `run` does not run. `own_steering` of None stays as it was.
 
@@ -92,6 +111,7 @@ class Cycle:
         self._source = source
         self._policy = policy
         self._interval_ns = round(interval_s * NS_PER_S)
+        self._forget = forget
 
     def run_once(self) -> Reading:
         """One cycle; blocks for at most the source's own timeout."""
@@ -102,12 +122,14 @@ class Cycle:
         active = self._drills.take(boot_ns)
         measurement, continuity = distort(seen.measurement, seen.continuity, active.fault if active else None)
         before = self._track
-        self._track = advance(before, measurement, continuity, boot_ns, self._policy)
+        self._track = advance(before, measurement, continuity, boot_ns, self._policy, slew_ppb=seen.slew_ppb)
         added = (*seen.remarks, *self._forbidden_step(measurement), *_drilled(active))
         reading = reading_of(self._track, self._boot_id, self._policy)
         reading = replace(reading, reasons=(*reading.reasons, *added))
         self._keep(before, reading, continuity, look, seen.jump_ns)
         self._publisher.publish(reading)
+        if self._forget is not None and must_forget(before, self._track) and self._forget():
+            self._track = has_forgotten(self._track)
         return reading
 
     def run(self, stop: threading.Event, on_cycle: Callable[[], None]) -> None:
@@ -134,22 +156,24 @@ class Cycle:
         steering_id = measurement.steering_id if isinstance(measurement, Evidence) else None
         if steering_id is None and self._watch.before is not None:
             steering_id = self._watch.before.clocks.steering_id
-        clocks = Look(stamp.boot_ns, stamp.mono_ns, stamp.wall_ns, steering_id)
+        clocks = Look(stamp.boot_ns, stamp.mono_ns, stamp.wall_ns, steering_id, stamp.error_ns)
         return HostLook(clocks, self._kernel(), RateLook(rate.raw_ns, rate.mono_ns, rate.error_ns))
 
     def _witnessed(self, measurement: Evidence | Silence, look: HostLook) -> Watched:
-        allowed_ns = allowed_step_ns(self._track, look.clocks.boot_ns, self._policy)
         seen = watched(
             self._watch,
             measurement,
             look,
-            allowed_ns,
             own_steering=self._own_steering,
             is_promised=has_bound(self._track),
         )
         self._watch = seen.watch
         handover, self._handover = self._handover, ()
-        return replace(seen, continuity=Continuity((*seen.continuity.breaks, *handover)))
+        if not handover:
+            return seen
+        # A source that just took over has not measured anything across the change.
+        continuity = seen.continuity if seen.continuity.is_broken else Continuity(is_known_to_source=True)
+        return replace(seen, continuity=replace(continuity, breaks=(*continuity.breaks, *handover)))
 
     def _forbidden_step(self, measurement: Evidence | Silence) -> tuple[Reason, ...]:
         """What to say when the clock is too far off to be slewed and a job's lease keeps it from being stepped."""

@@ -3,7 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from clockgated import host, systemd, units
+from clockgated import descriptors, host, systemd, units
 from clockgated.clock.state import reading_of, start
 from clockgated.config import Config
 from clockgated.cycle import Cycle
@@ -20,10 +20,11 @@ from clockgated.signals import Signals
 from clockgated.sources.kernel import read_look
 from clockgated.steering.conductor import Conductor
 from clockgated.steering.measuring import Hooks, open_measuring
-from clockgated.steering.policies import state_policy
+from clockgated.steering.policies import lease_limits, state_policy
 from clockgated.steering.prepare import Prepared
 from clockgated.steering.signs import SignsOfLife
 from clockgated.steering.steward import Steward
+from clockgated.tuning_room import TuningRoom
 
 
 def run(settings: Config, file: Path | None, notifier: systemd.Notifier) -> int:
@@ -32,6 +33,7 @@ def run(settings: Config, file: Path | None, notifier: systemd.Notifier) -> int:
     Raises SocketError when the API cannot be served, ConfigError when the configuration allows no plan or another
     daemon uses the run folder.
     """
+    descriptors.raise_limit()
     with closing(Signals()) as signals, closing(FolderClaim(Path(settings.folders.run))) as claim:
         prepared = planned(settings, signals)
         return (
@@ -51,7 +53,7 @@ def _served(
     signals: Signals,
 ) -> int:
     boot_id, policy = host.boot_id(), state_policy(settings)
-    desk, board, signs = LeaseDesk(), DrillBoard(), SignsOfLife()
+    desk, board, signs = LeaseDesk(lease_limits(settings)), DrillBoard(), SignsOfLife()
     handover = Handover(settings.places)
     conductor = Conductor(Steward(settings.places, boot_id, signs, may_step=desk.may_step_clock, handover=handover))
     hooks = Hooks(signs, conductor.reasons, conductor.pid_of)
@@ -64,10 +66,12 @@ def _served(
     now_boot_ns = host.boot_ns()
     track = opening.track if opening else start(kind, now_boot_ns, max(1, now_boot_ns // units.NS_PER_S))
     publisher = Publisher(reading_of(track, boot_id, policy))
+    tuning = TuningRoom(settings, boot_id, publisher, desk)
     # While no other thread makes files: the modes of its sockets come from the process's umask.
-    api = Api(settings.api, publisher, board, desk, *((keeper.epochs,) if keeper else ()))
+    api = Api(settings.api, publisher, board, desk, *((keeper.epochs,) if keeper else ()), tuning=tuning.servicers)
     try:
         claim.insist()
+        tuning.start()
         cycle = Cycle(
             source=measuring.source,
             publisher=publisher,
@@ -80,8 +84,11 @@ def _served(
             desk=desk,
             own_steering=steers(prepared),
             step_needed_ns=round(settings.ntp.step_at_start_ms * units.NS_PER_MS),
+            forget=measuring.forget,
         )
-        parts = Parts(cycle, conductor, signs, hooks, desk, Narrator(publisher.latest), notifier, boot_id)
+        narrator = Narrator(publisher.latest)
+        parts = Parts(cycle, conductor, signs, hooks, desk, narrator, notifier, boot_id, api.lost, tuning)
         return Serving(settings, file, prepared, measuring, parts).until_told(signals)
     finally:
         api.stop(CALL_GRACE_S)
+        tuning.stop()

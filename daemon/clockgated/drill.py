@@ -96,7 +96,10 @@ def distort(
             return _shifted(measurement, offset_ns), continuity
         case Step():
             stepped = Reason(ReasonCode.CLOCK_STEPPED, describe(fault))
-            return measurement, Continuity((*continuity.breaks, stepped))
+            # Nothing happened to the clock, so whatever the source measures next is as good as ever.
+            is_known = continuity.is_known_to_source or not continuity.is_broken
+            breaks = (*continuity.breaks, stepped)
+            return measurement, replace(continuity, breaks=breaks, is_known_to_source=is_known)
     return measurement, continuity
 
 

@@ -11,11 +11,12 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class Stamp:
-    """One look at the host's clocks, ns. `boot_ns` and `mono_ns` are read before `wall_ns`."""
+    """One look at the host's clocks, ns. `boot_ns` and `mono_ns` are read before `wall_ns`, by at most `error_ns`."""
 
     boot_ns: int
     mono_ns: int
     wall_ns: int
+    error_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ def mono_ns() -> int:
 
 def stamp() -> Stamp:
     """Read the three clocks, the steered one last, so that ages come out too long rather than too short."""
-    return Stamp(boot_ns=boot_ns(), mono_ns=mono_ns(), wall_ns=time.clock_gettime_ns(time.CLOCK_REALTIME))
+    began_ns, slewed_ns, wall_ns = boot_ns(), mono_ns(), time.clock_gettime_ns(time.CLOCK_REALTIME)
+    return Stamp(boot_ns=began_ns, mono_ns=slewed_ns, wall_ns=wall_ns, error_ns=boot_ns() - began_ns)
 
 
 def tightest(read: Callable[[], Stamp] = stamp) -> Stamp:
     """The best of a few looks: one preempted between two clocks would show a step that never was."""
-    return min((read() for _ in range(_LOOKS)), key=lambda one: one.wall_ns - one.boot_ns)
+    return min((read() for _ in range(_LOOKS)), key=lambda one: one.error_ns)
 
 
 def rate_stamp() -> RateStamp:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 
 from clockgated import host, leases
@@ -35,12 +36,23 @@ class LeaseDesk:
         is_enforced: bool = False,
         now_boot_ns: Callable[[], int] = host.boot_ns,
     ) -> None:
-        self.limits = limits
         self.is_enforced = is_enforced
         self._changed = threading.Condition()
         self._book = LeaseBook(limits)
         self._is_stopping = False
         self._now_boot_ns = now_boot_ns
+
+    @property
+    def limits(self) -> LeaseLimits:
+        """The limits in force."""
+        with self._changed:
+            return self._book.limits
+
+    def limit(self, limits: LeaseLimits) -> None:
+        """Put other limits in force. Leases above a lower number stay; those that a shorter time ends are over."""
+        with self._changed:
+            self._book = replace(self._book, limits=limits)
+            self._changed.notify_all()
 
     def open(self, job: str, rank: int) -> Lease | Refused:
         """Open a lease for one rank of a job."""

@@ -1,7 +1,7 @@
 """clockgated: what it was asked on the command line, and the exit code.
 
-0 stopped or done as asked, 1 a thread of the daemon ended or not everything could be given back, 2 usage, 78
-configuration or sockets.
+0 stopped or done as asked, 1 a thread of the daemon ended, a socket was lost or not everything could be given back, 2
+usage, 78 configuration or sockets.
 """
 
 import argparse
@@ -18,6 +18,9 @@ from clockgated.manage.plan import plan_as_json, print_plan
 from clockgated.manage.settings import Mode
 from clockgated.steering.measuring import observed_source
 from clockgated.steering.prepare import survey
+from clockgated.tuning.journal import JournalError
+from clockgated.tuning.survey import check_profile
+from clockgated.tuning_room import journal_folder, revert_offline
 
 EXIT_NOT_GIVEN_BACK = 1
 
@@ -36,6 +39,8 @@ def main(argv: list[str] | None = None) -> int:
             return _printed(settings, as_json=options.json)
         if options.give_back:
             return _given_back(settings)
+        if options.revert_tuning:
+            return _reverted(settings)
         systemd.set_up_logging(options.log_level, os.environ)
         return daemon.run(settings, options.config, systemd.notifier(os.environ))
     except ClockgateError as error:
@@ -48,6 +53,7 @@ def _checked(settings: Config) -> int:
     if settings.clock.mode is Mode.OBSERVE:
         # A recording has to be there and readable.
         observed_source(settings, Facts(), host.boot_id())
+    check_profile(settings.tuning)
     print("ok")
     return 0
 
@@ -66,6 +72,16 @@ def _given_back(settings: Config) -> int:
     for complaint in complaints:
         print(f"clockgated: not given back: {complaint}", file=sys.stderr)
     return EXIT_NOT_GIVEN_BACK if complaints else 0
+
+
+def _reverted(settings: Config) -> int:
+    try:
+        left = revert_offline(journal_folder(Path(settings.folders.state)))
+    except JournalError as error:
+        left = (str(error),)
+    for complaint in left:
+        print(f"clockgated: not given back: {complaint}", file=sys.stderr)
+    return EXIT_NOT_GIVEN_BACK if left else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
         "--give-back",
         action="store_true",
         help="bring the time daemons that were taken over back as they were; stop clockgated and its own first",
+    )
+    only.add_argument(
+        "--revert-tuning",
+        action="store_true",
+        help="bring every setting that tuning applied back as it was, without a daemon; exit 1 when one could not be",
     )
     parser.add_argument("--json", action="store_true", help="with --print-plan: for scripts")
     parser.add_argument("--log-level", choices=systemd.LOG_LEVELS, default="info")

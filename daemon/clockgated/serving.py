@@ -1,6 +1,7 @@
 """The main thread while the daemon serves: waits for signals, has plans made, and switches to them."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from clockgated.narrator import Narrator
 from clockgated.signals import Signals
 from clockgated.steering.conductor import Conductor
 from clockgated.steering.measuring import Hooks, Measuring, open_measuring
-from clockgated.steering.policies import state_policy
+from clockgated.steering.policies import lease_limits, state_policy
 from clockgated.steering.prepare import Prepared, prepare
 from clockgated.steering.signs import SignsOfLife
 from clockgated.threads import Background, CycleThread
+from clockgated.tuning_room import TuningRoom
 from clockgated.units import NS_PER_S
 
-EXIT_THREAD_ENDED = 1
+EXIT_BROKEN = 1
 CALL_GRACE_S = 0.3
 
 _LOG = logging.getLogger("clockgated")
@@ -38,7 +40,7 @@ _LONGEST_RETRY_NS = 900 * NS_PER_S
 
 @dataclass(frozen=True)
 class Parts:
-    """What lives as long as the daemon."""
+    """What lives as long as the daemon. `lost_socket` says which of the API's sockets no client reaches, and why."""
 
     cycle: Cycle
     conductor: Conductor
@@ -48,6 +50,8 @@ class Parts:
     narrator: Narrator
     notifier: systemd.Notifier
     boot_id: str
+    lost_socket: Callable[[], str | None]
+    tuning: TuningRoom
 
 
 def planned(settings: Config, signals: Signals) -> Prepared | None:
@@ -91,7 +95,7 @@ class Serving:
             while not signals.stop_asked:
                 signals.wait(_LIVENESS_CHECK_S)
                 if not self._is_alive():
-                    return EXIT_THREAD_ENDED
+                    return EXIT_BROKEN
                 if signals.take_reload():
                     self._reload(signals)
                 elif self._wants_plan() and self._retry.is_due(host.mono_ns()):
@@ -105,6 +109,7 @@ class Serving:
         parts, prepared = self._parts, self._prepared
         log_plan(prepared)
         parts.desk.is_enforced = bool(prepared.plan.daemons)
+        parts.tuning.follow(self._settings.tuning, prepared.plan)
         parts.signs.route(self._measuring.feeds)
         parts.conductor.carry_out(prepared)
         self._thread = CycleThread(parts.cycle, self._on_cycle)
@@ -125,6 +130,10 @@ class Serving:
     def _is_alive(self) -> bool:
         if self._thread is not None and not self._thread.is_alive():
             _LOG.error("the measuring thread ended; stopping, so that clients see it")
+            return False
+        lost = self._parts.lost_socket()
+        if lost is not None:
+            _LOG.error("%s; stopping, so that the next start serves it again", lost)
             return False
         if not self._parts.conductor.is_alive():
             _LOG.error("the steering thread ended; stopping, so that the next start takes the time daemons up again")
@@ -185,9 +194,11 @@ class Serving:
             policy=state_policy(wanted),
             interval_s=wanted.clock.poll_interval_s,
             own_steering=steers(prepared),
+            forget=measuring.forget,
         )
         if measuring is not before:
             before.close()
+        self._parts.desk.limit(lease_limits(wanted))
         self._settings, self._prepared, self._measuring = wanted, prepared, measuring
         self._begin()
         return True

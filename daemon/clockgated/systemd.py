@@ -116,6 +116,8 @@ def _journal_handler() -> logging.Handler | None:
     except ImportError:
         return None
     handler: logging.Handler = journal.JournalHandler(SYSLOG_IDENTIFIER="clockgated")
+    # Level and logger are fields of the journal's entry; basicConfig would write them into its text as well.
+    handler.setFormatter(logging.Formatter("%(message)s"))
     return handler
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.nspawn import Machine, machine
 from support.nspawn_clock import SERVER_PORT, configure, serve_time, status, usable_status
 
-pytestmark = pytest.mark.nspawn
+pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(180)]
 
 UNIT, CHRONYD = "clockgated.service", "clockgate-chronyd.service"
 CONFIG = f"""[clock]
@@ -82,6 +82,16 @@ def test_killing_clockgated_leaves_chronyd_running_and_the_epoch_as_it_was(node:
     assert node.main_pid(CHRONYD) == chronyd
     assert after["epoch"] == before["epoch"]
     assert after["sequence"] > before["sequence"]
+
+
+def test_a_deleted_socket_is_served_again_beside_the_same_chronyd_in_the_same_epoch(node: Machine) -> None:
+    before, chronyd, clockgated = usable_status(node), node.main_pid(CHRONYD), node.main_pid(UNIT)
+    (node.root / "run/clockgate/clockgate.sock").unlink()
+    after = followed(node, before)
+    assert node.main_pid(UNIT) not in (0, clockgated)
+    assert "clockgate.sock: the socket's file was deleted; stopping" in node.journal(UNIT)
+    assert node.main_pid(CHRONYD) == chronyd
+    assert after["epoch"] == before["epoch"]
 
 
 def test_a_killed_chronyd_comes_back_once_and_is_believed_again(node: Machine) -> None:

@@ -97,6 +97,23 @@ def test_a_client_is_bounded_below_100_us_and_known_to_be_unsteered(here: Segmen
     assert any("UNCALIBRATED to SLAVE" in line for line in client.lines)
 
 
+def test_two_clients_of_one_grandmaster_agree_within_their_bounds(here: Segment) -> None:
+    here.ptp4l("master")
+    watches = [Watch(here, here.ptp4l(role, "-s")) for role in ("other", "client")]
+    for watch in watches:
+        watch.wait_for_full_window()
+    for _ in range(10):
+        one, two = (watch.evidence() for watch in watches)
+        if one.faults or two.faults:
+            continue
+        assert one.reference.identity == two.reference.identity is not None
+        assert one.bound_ns is not None
+        assert two.bound_ns is not None
+        assert abs((one.offset_ns or 0) - (two.offset_ns or 0)) <= one.bound_ns + two.bound_ns
+        return
+    raise AssertionError(f"never both without faults: {[watch.last for watch in watches]}")
+
+
 def test_a_client_that_should_steer_and_may_not_is_faulty(here: Segment) -> None:
     _, _, watch = pair(here, policy=replace(UNSTEERED, steering=Steering.PTP))
     denied = {ReasonCode.STEERING_DENIED}

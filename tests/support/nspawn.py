@@ -1,10 +1,10 @@
 """A small Debian with a real systemd, booted in a container: for units, their supervision and the package.
 
 The container shares the host's clock, so neither it nor what is run in it has the right to set clocks, and its network
-is its own. Everything it writes is gone when it ends: it runs on an overlay of a root that is built once.
+is its own. Everything it writes is gone when it ends: it runs on an overlay of a root that is made once
+(debian_root.py).
 """
 
-import fcntl
 import os
 import shutil
 import signal
@@ -16,14 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.debian_root import RootError, debian_root
 from support.tools import ROOT, find_tool, missing
 
-PACKAGES = (
-    "chrony", "dbus", "iproute2", "linuxptp", "procps", "python3", "python3-grpcio", "python3-protobuf",
-    "python3-systemd", "systemd", "systemd-sysv", "tzdata", "util-linux",
-)  # fmt: skip
-_MIRROR = "http://deb.debian.org/debian"
-_BUILD_S, _BOOT_S, _HALT_S = 600.0, 60.0, 15.0
+_BOOT_S, _HALT_S = 60.0, 15.0
 _POWER_OFF = signal.SIGRTMIN + 4
 # Whoever enters a container from outside brings the host's rights along.
 _WITHOUT_CLOCK_RIGHT = ("setpriv", "--bounding-set=-sys_time", "--inh-caps=-sys_time", "--")
@@ -97,7 +93,7 @@ def machine() -> Iterator[Machine]:
 
     The test skips where none can be had.
     """
-    root = _debian_root(os.environ.get("CLOCKGATE_DEBIAN", "bookworm"))
+    root = _root(os.environ.get("CLOCKGATE_DEBIAN", "bookworm"))
     with tempfile.TemporaryDirectory(prefix="clockgate-nspawn-") as folder:
         console = Path(folder) / "console.log"
         with console.open("wb") as output:
@@ -150,44 +146,21 @@ def _halt(process: subprocess.Popen[bytes]) -> None:
         process.wait(_HALT_S)
 
 
-def _debian_root(suite: str) -> Path:
-    """A root with PACKAGES, built at the first call and kept; another list of packages makes another root."""
+def _root(suite: str) -> Path:
     lacking = _lacking()
     if lacking is not None:
         missing(f"a container with systemd {lacking}")
-    folder = ROOT / ".cache/roots"
-    folder.mkdir(parents=True, exist_ok=True)
-    root, wanted = folder / suite, " ".join(PACKAGES)
-    with (folder / f"{suite}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        built = folder / f"{suite}.packages"
-        if not built.exists() or built.read_text() != wanted:
-            built.unlink(missing_ok=True)
-            _build(suite, root)
-            built.write_text(wanted)
-    return root
-
-
-def _build(suite: str, root: Path) -> None:
-    shutil.rmtree(root, ignore_errors=True)
-    line = [
-        "mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(PACKAGES)}",
-        '--aptopt=APT::Install-Recommends "false"',
-        # An empty identity makes systemd take a new one at each boot.
-        '--customize-hook=: > "$1/etc/machine-id"',
-        suite, str(root), _MIRROR,
-    ]  # fmt: skip
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=_BUILD_S)
-    if done.returncode != 0:
-        missing(f"a root of Debian {suite} cannot be built: {done.stderr.strip()[-500:]}")
+    try:
+        return debian_root(suite)
+    except RootError as error:
+        missing(f"a root of Debian {suite}: {error}")
 
 
 def _lacking() -> str | None:
     if os.geteuid() != 0:
         return "needs root"
     for program, package in (
-        ("systemd-nspawn", "systemd-container"), ("mmdebstrap", "mmdebstrap"), ("nsenter", "util-linux"),
-        ("setpriv", "util-linux"),
+        ("systemd-nspawn", "systemd-container"), ("nsenter", "util-linux"), ("setpriv", "util-linux"),
     ):  # fmt: skip
         if find_tool(program) is None:
             return f"needs {program}: apt-get install {package}"

@@ -86,7 +86,16 @@ def chrony_evidence(
         steering_id=steering_id,
         growth_ppb=_growth_ppb(tracking, policy),
         update_id=_NEVER_UPDATED if tracking.ref_wall_ns is None else str(tracking.ref_wall_ns),
+        is_combined=any(line.is_combined for line in report.sources),
+        oldest_sample_ns=_oldest_sample_ns(report.sources),
+        last_offset_ns=tracking.last_offset_ns,
     )
+
+
+def _oldest_sample_ns(sources: tuple[SourceLine, ...]) -> int | None:
+    ages_s = [line.oldest_sample_s for line in sources if line.is_selected or line.is_combined]
+    told_s = [age_s for age_s in ages_s if age_s is not None]
+    return max(told_s) * NS_PER_S if told_s else None
 
 
 def _bound_ns(tracking: Tracking, wall_ns: int, policy: BoundPolicy) -> int:

@@ -8,30 +8,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clockgated.clock.model import Reason, ReasonCode
-from clockgated.units import NS_PER_MS, NS_PER_S
+from clockgated.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
-# The clocks are read one after the other; a preempted reader sees them apart by microseconds. Callers pick the
-# tightest of several looks, so this margin is rarely needed.
-_READ_JITTER_NS = 100_000
+# Less than every bound allows for reading clocks.
+_LEAST_STEP_NS = NS_PER_US
 # No suspend is this short.
 _SHORTEST_SUSPEND_NS = NS_PER_MS
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the clocks, ns, and who steered them, when known."""
+    """One look at the clocks, ns, read at most `error_ns` apart, and who steered them, when known."""
 
     boot_ns: int
     mono_ns: int
     wall_ns: int
     steering_id: str | None = None
+    error_ns: int = 0
 
 
 @dataclass(frozen=True)
 class Continuity:
-    """The breaks between two looks; none means that what held before, aged, still holds."""
+    """The breaks between two looks; none means that what held before, aged, still holds.
+
+    `set_back_ns` is how far the wall clock was set back: by so much everything before it looks younger to whoever
+    dates it by that clock. `is_known_to_source`: it was the source's own doing, or none of what it measured before is
+    left, so that its next measurement is as good as any.
+    """
 
     breaks: tuple[Reason, ...] = ()
+    set_back_ns: int = 0
+    is_known_to_source: bool = False
 
     @property
     def is_broken(self) -> bool:
@@ -42,14 +49,22 @@ class Continuity:
 UNBROKEN = Continuity()
 
 
-def continuity_between(before: Look, after: Look, allowed_step_ns: int, leap_in_progress: bool) -> Continuity:
+def continuity_between(before: Look, after: Look, leap_in_progress: bool) -> Continuity:
     """Compare two looks of one boot.
 
-    `allowed_step_ns` is what the bound in force allows the wall clock to be corrected by at once. A leap second moves
-    the wall clock by one second without a break. Every adjuster is foreign here: slewing and a small step are its
-    business, so only larger steps, sleep, and a change of the steering process count.
+    Every step counts, however small beside the bound: a time daemon that did not make it goes on computing with what
+    it measured before it. A leap second moves the wall clock by one second without a break. Every adjuster is foreign
+    here: slewing is its business.
     """
-    return Continuity(tuple(_breaks(before, after, allowed_step_ns, leap_in_progress)))
+    breaks = tuple(_breaks(before, after, leap_in_progress))
+    if not breaks:
+        return UNBROKEN
+    return Continuity(
+        breaks,
+        set_back_ns=max(0, -jump_between_ns(before, after)),
+        # Another process has not measured anything yet.
+        is_known_to_source=all(reason.code is ReasonCode.STEERING_CHANGED for reason in breaks),
+    )
 
 
 def jump_between_ns(before: Look, after: Look) -> int:
@@ -57,16 +72,13 @@ def jump_between_ns(before: Look, after: Look) -> int:
     return (after.wall_ns - after.boot_ns) - (before.wall_ns - before.boot_ns)
 
 
-def _breaks(before: Look, after: Look, allowed_step_ns: int, leap_in_progress: bool) -> Iterator[Reason]:
+def _breaks(before: Look, after: Look, leap_in_progress: bool) -> Iterator[Reason]:
     jump_ns = jump_between_ns(before, after)
     unexplained_ns = abs(jump_ns)
     if leap_in_progress:
         unexplained_ns = min(unexplained_ns, abs(unexplained_ns - NS_PER_S))
-    if unexplained_ns > allowed_step_ns + _READ_JITTER_NS:
-        detail = (
-            f"the wall clock was set by {jump_ns / NS_PER_MS:+.6g} ms at once; "
-            f"the bound allows {allowed_step_ns / NS_PER_MS:.6g} ms"
-        )
+    if unexplained_ns > before.error_ns + after.error_ns + _LEAST_STEP_NS:
+        detail = f"the wall clock was set by {jump_ns / NS_PER_MS:+.6g} ms at once"
         yield Reason(ReasonCode.CLOCK_STEPPED, detail)
     asleep_ns = (after.boot_ns - after.mono_ns) - (before.boot_ns - before.mono_ns)
     if asleep_ns > _SHORTEST_SUSPEND_NS:

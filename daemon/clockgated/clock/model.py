@@ -112,10 +112,15 @@ class Evidence:
     `bound_ns` is half the width, at `as_of_boot_ns`, of the interval that contains the reference's time; None when the
     source gives none. `faults` are the gates that are not true; a clock can only be SYNCHRONIZED on evidence without.
     `remarks` are reasons that do not close a gate. `steering_id` names the process that steers the clock, when known.
-    `growth_ppb` is how fast the source itself lets its bound grow, when it says so. `update_id` is another text after
-    every update of the reference, so that two measurements can tell whether the source looked at the clock between
-    them; None when the source does not tell. `estimate_95_ns` is for people alone: what the error stays under 95 % of
-    the time as far as noise tells; None when the source allows no such statement.
+    `growth_ppb` is how fast the source itself lets its bound grow, when it says so; `steering_ppb` how fast, on top of
+    that, a servo may move the clock by what it learns after this measurement. `update_id` is another text after every
+    update of the reference, so that two measurements can tell whether the source looked at the clock between them;
+    None when the source does not tell. `is_provisional`: it rests on too few samples to take the place of an older
+    bound that still holds. `is_combined`: the update was made of several sources, which may have sampled anew since.
+    `oldest_sample_ns` is the age, rather too long than too short, of the oldest
+    sample on which the claim rests, and `last_offset_ns` what the last update found the clock to be off by; each is
+    None when the source does not tell. `estimate_95_ns` is for people alone: what the error stays under 95 % of the
+    time as far as noise tells; None when the source allows no such statement.
     """
 
     kind: SourceKind
@@ -130,7 +135,12 @@ class Evidence:
     leap_in_progress: bool = False
     steering_id: str | None = None
     growth_ppb: int | None = None
+    steering_ppb: int = 0
     update_id: str | None = None
+    is_provisional: bool = False
+    is_combined: bool = False
+    oldest_sample_ns: int | None = None
+    last_offset_ns: int | None = None
     estimate_95_ns: int | None = None
 
 

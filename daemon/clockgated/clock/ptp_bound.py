@@ -1,11 +1,15 @@
 """From a look at a PTP clock to evidence: the error bound, the gates that are not true, and beside them an estimate.
 
-    bound = O + P + H + J + drift * age + S
+    bound = O + P + H + J + (drift + |F|) * age + S
 
 O is the largest offset of the last Syncs, P what the asymmetry of the path can hide, H an allowance for boundary
-clocks, J the floor of time stamps, age that of the last Sync, S how far CLOCK_REALTIME is from the hardware clock. P is
-the whole mean path delay: with d1 one way and d2 back the error is |d1 - d2| / 2, at most (d1 + d2) / 2, which is just
-what PTP calls the mean path delay. The bound against UTC adds the accuracy that the grandmaster claims.
+clocks, J the floor of time stamps, age that of the last Sync, F the correction with which the servo has run the clock
+since then, S how far CLOCK_REALTIME is from the hardware clock. P is the whole mean path delay: with d1 one way and d2
+back the error is |d1 - d2| / 2, at most (d1 + d2) / 2, which is just what PTP calls the mean path delay. The bound
+against UTC adds the accuracy that the grandmaster claims.
+
+Whoever holds a reading does not see what the servo does by the Syncs that follow: one that was delayed on its way moves
+the clock by as much as the servo may correct. So a reading of a clock that a servo steers grows at that rate as well.
 """
 
 import math
@@ -54,7 +58,8 @@ class Steering(Enum):
 class PtpPolicy:
     """What the bound assumes and what the gates demand.
 
-    `asymmetry_ns` is what an operator vouches for instead of the whole path delay. `hop_allowance_ns` is granted for
+    `max_frequency_ppb` is the largest correction that the servos are configured to make. `asymmetry_ns` is what an
+    operator vouches for instead of the whole path delay. `hop_allowance_ns` is granted for
     each boundary clock, which cannot be seen from here. `is_slave_demanded` is False where ptp4l has a servo that
     steers nothing (ntpshm, refclock_sock, free_running): its port stays UNCALIBRATED for ever. `min_syncs` make a full
     window, `window_syncs` are kept. A Sync is stale after `stale_intervals` intervals plus `stale_margin_ns`.
@@ -65,6 +70,7 @@ class PtpPolicy:
     steering: Steering = Steering.PTP
     is_slave_demanded: bool = True
     max_drift_ppb: int = 50_000
+    max_frequency_ppb: int = 500_000
     asymmetry_ns: int | None = None
     hop_allowance_ns: int = 1_000
     stamp_resolution_ns: int = 8
@@ -83,13 +89,15 @@ class PtpLook:
 
     `as_of_boot_ns` is read before pmc is asked. `now_ns` is the clock in whose time the Syncs are stamped, read after
     the answer, so that ages come out too long; None when the hardware clock cannot be read. `system` is None with
-    software stamps, where ptp4l measures CLOCK_REALTIME itself, and when nobody measured it. `table_utc_offset_s` is
-    TAI - UTC by this node's leap-second table, None without one. `faults` and `remarks` are those of other witnesses.
+    software stamps, where ptp4l measures CLOCK_REALTIME itself, and when nobody measured it. `correction_ppb` is that
+    in force on the clock that ptp4l measures, either sign; None when it is not known. `table_utc_offset_s` is TAI - UTC
+    by this node's leap-second table, None without one. `faults` and `remarks` are those of other witnesses.
     """
 
     as_of_boot_ns: int
     now_ns: int | None
     system: SystemOffset | None = None
+    correction_ppb: float | None = None
     table_utc_offset_s: int | None = None
     faults: tuple[Reason, ...] = ()
     remarks: tuple[Reason, ...] = ()
@@ -154,7 +162,9 @@ def judge(report: PtpReport, look: PtpLook, window: PtpWindow, policy: PtpPolicy
         leap_in_progress=look.is_leap_in_progress,
         steering_id=look.steering_id,
         growth_ppb=policy.max_drift_ppb,
+        steering_ppb=policy.max_frequency_ppb if policy.steering is Steering.PTP else 0,
         update_id=None if report.ingress_ns is None else str(report.ingress_ns),
+        is_provisional=len(window.syncs) < policy.min_syncs,
         estimate_95_ns=_estimate_95_ns(look, window) if terms else None,
     )
     return PtpJudgement(evidence, window, terms)
@@ -185,9 +195,19 @@ def _terms(
         asymmetry_ns=asymmetry_ns,
         hops_ns=max(0, report.steps_removed - 1) * policy.hop_allowance_ns,
         stamp_floor_ns=floor_ns,
-        ageing_ns=-(-policy.max_drift_ppb * (sync_age_ns + system_age_ns) // NS_PER_S),
+        ageing_ns=_ageing_ns(look, policy, sync_age_ns, system_age_ns),
         system_ns=system_ns,
     )
+
+
+def _ageing_ns(look: PtpLook, policy: PtpPolicy, sync_age_ns: int, system_age_ns: int) -> int:
+    """How far the measured clocks may have run away since: oscillators by their drift, and by what corrects them."""
+    if look.correction_ppb is not None:
+        corrected_ppb = math.ceil(abs(look.correction_ppb))
+    else:
+        corrected_ppb = policy.max_frequency_ppb if policy.steering is Steering.PTP else 0
+    drifted_ns = -(-policy.max_drift_ppb * (sync_age_ns + system_age_ns) // NS_PER_S)
+    return drifted_ns - (-corrected_ppb * sync_age_ns // NS_PER_S)
 
 
 def _worst_offset_ns(window: PtpWindow, policy: PtpPolicy, floor_ns: int) -> int:
@@ -312,6 +332,8 @@ def _path_gates(report: PtpReport, look: PtpLook, window: PtpWindow, policy: Ptp
 
 def _assumptions(report: PtpReport, policy: PtpPolicy) -> Iterator[str]:
     yield f"the clock drifts by at most {policy.max_drift_ppb / PPB_PER_PPM:g} ppm when nobody steers it"
+    if policy.steering is Steering.PTP:
+        yield f"the PTP servo corrects the clock by at most {policy.max_frequency_ppb / PPB_PER_PPM:g} ppm"
     if policy.asymmetry_ns is not None:
         yield f"the path to the grandmaster is symmetric to within {policy.asymmetry_ns} ns, as the configuration says"
     hops = report.steps_removed - 1

@@ -16,7 +16,10 @@ class LeapStatus(Enum):
 
 @dataclass(frozen=True)
 class Tracking:
-    """chronyd's view of the system clock. `ref_wall_ns` is None when the reference was never updated."""
+    """chronyd's view of the system clock. `ref_wall_ns` is None when the reference was never updated.
+
+    `offset_ns` is what is left to correct of all that the updates found, `last_offset_ns` what the last one found.
+    """
 
     ref_id: str
     source_name: str
@@ -29,11 +32,16 @@ class Tracking:
     root_dispersion_ns: int
     update_interval_ns: int
     leap_status: LeapStatus
+    last_offset_ns: int | None = None
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """One configured source. `reach` is the register of the last eight polls, 0 when none was answered."""
+    """One configured source. `reach` is the register of the last eight polls, 0 when none was answered.
+
+    `is_combined`: beside the selected source this one takes part in the estimate. `oldest_sample_s` is the age, rather
+    too long than too short, of the oldest sample that chronyd computes with; None when it does not say.
+    """
 
     name: str
     is_refclock: bool
@@ -41,6 +49,8 @@ class SourceLine:
     stratum: int
     poll_log2_s: int
     reach: int
+    is_combined: bool = False
+    oldest_sample_s: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Upstream:
 
 @dataclass(frozen=True)
 class ChronyReport:
-    """The three reports of one call. `upstreams` is None when chronyd refuses that report to this user."""
+    """The reports of one call. `upstreams` is None when chronyd refuses that report to this user."""
 
     tracking: Tracking
     sources: tuple[SourceLine, ...]

@@ -17,7 +17,7 @@ node to DISRUPTED, which holds training, where UNKNOWN leaves the choice to `--o
 
 from dataclasses import dataclass, replace
 
-from clockgated.clock.bound import grown_ns
+from clockgated.clock.breach import Breach, aged, breach_of, forgotten, settled
 from clockgated.clock.continuity import Continuity
 from clockgated.clock.model import (
     ClockState,
@@ -29,6 +29,7 @@ from clockgated.clock.model import (
     Silence,
     SourceKind,
 )
+from clockgated.clock.promise import Promise, held, promised
 from clockgated.units import NS_PER_MS, NS_PER_S
 
 _BOUND_SHOWN = (ClockState.SYNCHRONIZED, ClockState.HOLDOVER, ClockState.FREE_RUNNING)
@@ -43,48 +44,6 @@ class StatePolicy:
     holdover_horizon_ns: int = 1000 * NS_PER_S
     reading_ttl_ns: int = 5 * NS_PER_S
     growth_ppb: int = 50_000
-
-
-@dataclass(frozen=True)
-class Promise:
-    """The last bound that every gate stood behind, at `as_of_boot_ns`.
-
-    `measured_*` is what that measurement claimed; `bound_ns` may be wider (see `_promise`). The gates were last true at
-    `good_boot_ns`, which is earlier where the bound was taken up again after a restart: the horizon counts from there.
-    """
-
-    bound_ns: int
-    utc_bound_ns: int | None
-    measured_bound_ns: int
-    measured_utc_bound_ns: int | None
-    growth_ppb: int
-    as_of_boot_ns: int
-    good_boot_ns: int
-    reference: Reference
-    assumptions: tuple[str, ...]
-    update_id: str | None
-
-    def bound_at_ns(self, boot_ns: int) -> int:
-        """Relative bound, ns, at `boot_ns`; never less than at `as_of_boot_ns`."""
-        return grown_ns(self.bound_ns, self.growth_ppb, boot_ns - self.as_of_boot_ns)
-
-    def utc_bound_at_ns(self, boot_ns: int) -> int | None:
-        """UTC bound, ns, at `boot_ns`; None when there is none."""
-        if self.utc_bound_ns is None:
-            return None
-        return grown_ns(self.utc_bound_ns, self.growth_ppb, boot_ns - self.as_of_boot_ns)
-
-
-@dataclass(frozen=True)
-class Breach:
-    """A break of continuity that the source has not yet been seen to look across.
-
-    A source keeps telling what it knew before the break until it measures again, up to a poll later. `update_id` is
-    the update that was seen first after the break (None: none yet); only a later one counts.
-    """
-
-    reasons: tuple[Reason, ...]
-    update_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,27 +82,36 @@ def start(kind: SourceKind, now_boot_ns: int, epoch: int = 1, sequence: int = 0)
 
 
 def advance(
-    track: Track, measurement: Evidence | Silence, continuity: Continuity, now_boot_ns: int, policy: StatePolicy
+    track: Track,
+    measurement: Evidence | Silence,
+    continuity: Continuity,
+    now_boot_ns: int,
+    policy: StatePolicy,
+    *,
+    slew_ppb: int | None = 0,
 ) -> Track:
-    """One cycle. `now_boot_ns` is read after the measurement: ages are judged at it, so they come out too long."""
+    """One cycle. `now_boot_ns` is read after the measurement: ages are judged at it, so they come out too long.
+
+    `slew_ppb` is how fast the clock was moved against the bare oscillator since the last cycle; None: nobody knows.
+    """
+    if track.breach is not None:
+        elapsed_ns = measurement.as_of_boot_ns - track.as_of_boot_ns
+        track = replace(track, breach=aged(track.breach, elapsed_ns, slew_ppb))
     track = _noted(track, measurement)
     if continuity.is_broken:
-        return _broken(track, measurement, continuity)
+        return _broken(track, measurement, continuity, now_boot_ns)
     track = _breach_watched(track, measurement)
     claimed_ns = _claimed_bound_ns(measurement)
     if track.breach is None and isinstance(measurement, Evidence) and claimed_ns is not None:
-        promise = _promise(track.promise, measurement, claimed_ns, policy)
+        promise = promised(
+            track.promise, measurement, claimed_ns, least_growth_ppb=policy.growth_ppb, slew_ppb=slew_ppb
+        )
         if promise.bound_at_ns(now_boot_ns) <= policy.max_bound_ns:
             return _on_good(replace(track, promise=promise), policy)
         return _on_wide(track, promise, now_boot_ns, policy)
+    if track.promise is not None and track.promise.steering_ppb:
+        track = replace(track, promise=held(track.promise, now_boot_ns, slew_ppb))
     return _on_other(track, now_boot_ns, policy)
-
-
-def allowed_step_ns(track: Track, now_boot_ns: int, policy: StatePolicy) -> int:
-    """How far the wall clock may be set at once without breaking what was promised; the limit when nothing was."""
-    if track.promise is None:
-        return policy.max_bound_ns
-    return min(track.promise.bound_at_ns(now_boot_ns), policy.max_bound_ns)
 
 
 def has_bound(track: Track) -> bool:
@@ -160,7 +128,7 @@ def reading_of(track: Track, boot_id: str, policy: StatePolicy) -> Reading:
         state=track.state,
         relative_bound_ns=promise.bound_at_ns(track.as_of_boot_ns) if promise else None,
         utc_bound_ns=promise.utc_bound_at_ns(track.as_of_boot_ns) if promise else None,
-        growth_ppb=promise.growth_ppb if promise else policy.growth_ppb,
+        growth_ppb=promise.growth_ppb + promise.steering_ppb if promise else policy.growth_ppb,
         epoch=track.epoch,
         # A bound is worth nothing beside another reference than the one that it was measured against.
         reference=promise.reference if promise else track.reference,
@@ -203,7 +171,17 @@ def _noted(track: Track, measurement: Evidence | Silence) -> Track:
     )
 
 
-def _broken(track: Track, measurement: Evidence | Silence, continuity: Continuity) -> Track:
+def must_forget(before: Track, after: Track) -> bool:
+    """Whether a break has just begun across which the source would go on computing with what it measured earlier."""
+    return after.epoch != before.epoch and after.breach is not None and after.breach.over_boot_ns is not None
+
+
+def has_forgotten(track: Track) -> Track:
+    """The machine once its source has dropped every sample from before the break."""
+    return track if track.breach is None else replace(track, breach=forgotten(track.breach))
+
+
+def _broken(track: Track, measurement: Evidence | Silence, continuity: Continuity, now_boot_ns: int) -> Track:
     is_unknown = track.state is ClockState.UNKNOWN
     return replace(
         track,
@@ -211,7 +189,7 @@ def _broken(track: Track, measurement: Evidence | Silence, continuity: Continuit
         epoch=track.epoch + 1,
         good_cycles=0,
         promise=None,
-        breach=Breach(continuity.breaks, _update_id(measurement)),
+        breach=breach_of(track.breach, measurement, continuity, now_boot_ns),
         reasons=_joined(continuity.breaks, track.reasons),
     )
 
@@ -221,11 +199,11 @@ def _breach_watched(track: Track, measurement: Evidence | Silence) -> Track:
     breach = track.breach
     if breach is None:
         return track
-    if _claimed_bound_ns(measurement) is not None:
-        update_id = _update_id(measurement)
-        # A source that does not name its updates is believed at once: there is nothing to wait for.
-        if update_id is None or _is_update(breach.update_id, update_id):
+    if isinstance(measurement, Evidence) and _claimed_bound_ns(measurement) is not None:
+        left = settled(breach, measurement)
+        if left is None:
             return replace(track, breach=None)
+        breach = left
     if breach.update_id is None:
         breach = replace(breach, update_id=_update_id(measurement))
     return replace(track, breach=breach, reasons=_joined(breach.reasons, track.reasons))
@@ -248,42 +226,11 @@ def _claimed_bound_ns(measurement: Evidence | Silence) -> int | None:
     return measurement.bound_ns
 
 
-def _promise(previous: Promise | None, evidence: Evidence, measured_ns: int, policy: StatePolicy) -> Promise:
-    """What this evidence allows to be promised.
-
-    In the cycle that sees an update of the reference, the older measurement, aged, is kept when it is wider: the new
-    one may be of a false server that the next cycle drops. One cycle and not one poll of the source: the wider bound
-    would otherwise be in force always.
-    """
-    bound_ns, utc_bound_ns = measured_ns, evidence.utc_bound_ns
-    if previous is not None and _is_update(previous.update_id, evidence.update_id):
-        age_ns = evidence.as_of_boot_ns - previous.as_of_boot_ns
-        bound_ns = max(bound_ns, grown_ns(previous.measured_bound_ns, previous.growth_ppb, age_ns))
-        if utc_bound_ns is not None and previous.measured_utc_bound_ns is not None:
-            utc_bound_ns = max(utc_bound_ns, grown_ns(previous.measured_utc_bound_ns, previous.growth_ppb, age_ns))
-    return Promise(
-        bound_ns=bound_ns,
-        utc_bound_ns=utc_bound_ns,
-        measured_bound_ns=measured_ns,
-        measured_utc_bound_ns=evidence.utc_bound_ns,
-        growth_ppb=max(policy.growth_ppb, evidence.growth_ppb or 0),
-        as_of_boot_ns=evidence.as_of_boot_ns,
-        good_boot_ns=evidence.as_of_boot_ns,
-        reference=evidence.reference,
-        assumptions=evidence.assumptions,
-        update_id=evidence.update_id,
-    )
-
-
-def _is_update(before: str | None, after: str | None) -> bool:
-    return before is not None and after is not None and before != after
-
-
 def _on_good(track: Track, policy: StatePolicy) -> Track:
     good_cycles = track.good_cycles + 1
     track = replace(track, good_cycles=good_cycles)
     # From HOLDOVER one good cycle will do: the settling time guards against believing a source that just appeared,
-    # whereas here the old bound still holds, in the same epoch, and `_promise` keeps it for this cycle when wider.
+    # whereas here the old bound still holds, in the same epoch, and `promised` keeps it for this cycle when wider.
     was_usable = track.state in (ClockState.SYNCHRONIZED, ClockState.HOLDOVER)
     # DISRUPTED leaves to ACQUIRING only, also when one good cycle is enough for the rest.
     is_settled = good_cycles >= policy.sync_cycles and track.state is not ClockState.DISRUPTED

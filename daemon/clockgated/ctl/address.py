@@ -30,14 +30,17 @@ class UnreachableError(ClockgateError):
 
 
 def read_address(flag: str | None, environ: Mapping[str, str]) -> Path:
-    """The socket of the read API: the flag, else CLOCKGATE_ADDRESS, else the default. Raises AddressError."""
-    text = flag if flag is not None else environ.get(ENVIRONMENT_VARIABLE)
-    return DEFAULT_SOCKET if text is None else parse(text)
+    """The socket of the read API: the flag, else CLOCKGATE_ADDRESS, else the default. Raises AddressError.
+
+    An empty one counts as not given, as for the trainer: scripts pass variables on that may be unset.
+    """
+    text = flag or environ.get(ENVIRONMENT_VARIABLE)
+    return parse(text) if text else DEFAULT_SOCKET
 
 
 def admin_address(flag: str | None) -> Path:
-    """The socket of the admin API: the flag, else the default. Raises AddressError."""
-    return DEFAULT_ADMIN_SOCKET if flag is None else parse(flag)
+    """The socket of the admin API: the flag unless it is empty, else the default. Raises AddressError."""
+    return parse(flag) if flag else DEFAULT_ADMIN_SOCKET
 
 
 def parse(text: str) -> Path:

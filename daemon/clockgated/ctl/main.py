@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
-from clockgate.v1 import clock_pb2, clock_pb2_grpc
+from clockgate.v1 import clock_pb2, clock_pb2_grpc, tuning_pb2
 
 from clockgated import __version__
-from clockgated.ctl import address, drill, epochs, leases, status
+from clockgated.ctl import address, drill, epochs, leases, status, tune, tune_changes
 from clockgated.errors import EXIT_USAGE
 
 EXIT_YES = 0
@@ -30,8 +30,10 @@ def main(argv: list[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (address.AddressError, drill.DrillRefusedError, leases.NoAdminError) as error:
+    except (address.AddressError, drill.DrillRefusedError, leases.NoAdminError, tune.TuneRefusedError) as error:
         return _fail(error, EXIT_USAGE)
+    except tune_changes.TuneFailedError as error:
+        return _fail(error, error.code)
     except leases.NoSuchLeaseError as error:
         return _fail(error, EXIT_NO)
     except address.UnreachableError as error:
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     epochs_parser.set_defaults(command=_epochs)
     _add_leases(commands.add_parser("leases", help="the jobs that forbid a step of the clock (root)"))
     _add_lease(commands.add_parser("lease", help="act on one lease (root)"))
+    _add_tune(commands.add_parser("tune", help="settings of network and host: what would be set, and why"))
     _add_drill(commands.add_parser("drill", help="put a fault between time source and reading, on purpose (root)"))
     return parser
 
@@ -105,6 +108,43 @@ def _add_drill(parser: argparse.ArgumentParser) -> None:
         lasting.add_argument("--for", dest="duration", metavar="TIME", type=_value, required=True, help="with unit: 3s")
 
 
+def _add_tune(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    planning = actions.add_parser(
+        "plan",
+        help="look at the node and show what would be set; changes nothing. Exit 0 nothing to do, 1 changes wanted, "
+        "4 something cannot be had here, 5 somebody else owns it, 6 error",
+    )
+    planning.add_argument("--json", action="store_true", help="for scripts: the names of the API, and exit_code")
+    planning.add_argument("--profile", help="auto, none, tcp, roce, ib, wan or one of the site's; default: configured")
+    planning.add_argument("--rtt-ms", type=float, metavar="MS", help="round-trip time to the job's peers")
+    planning.set_defaults(command=_tune_plan)
+    applying = actions.add_parser(
+        "apply",
+        help="carry out a plan (root). Exit 0 applied, 4 something is gone, 5 the node has changed or a job forbids "
+        "it, 6 it failed and everything was given back",
+    )
+    applying.add_argument("plan_hash", metavar="HASH", help="as `clockgatectl tune plan` shows it")
+    applying.set_defaults(command=_tune_apply)
+    verifying = actions.add_parser(
+        "verify",
+        help="compare what was applied with what is. Exit 0 clean, 1 drift, 4 something is gone, 5 left to another "
+        "writer, 6 error",
+    )
+    verifying.set_defaults(command=_tune_verify)
+    reverting = actions.add_parser(
+        "revert",
+        help="give back what was found before (root). Exit 0 all of it, 5 something was left to others or a job "
+        "forbids it, 6 error",
+    )
+    reverting.set_defaults(command=_tune_revert)
+    for changing in (applying, reverting):
+        changing.add_argument("--ignore-leases", action="store_true", help="reset links although jobs hold leases")
+        _add_admin_address(changing)
+    for one in (applying, verifying, reverting):
+        one.add_argument("--json", action="store_true", help="for scripts: the names of the API, and exit_code")
+
+
 def _value(text: str) -> int:
     try:
         return drill.duration_ns(text)
@@ -120,6 +160,68 @@ def _drill(options: argparse.Namespace) -> int:
         except grpc.RpcError as error:
             raise address.unreachable(path, error) from None
     return EXIT_YES
+
+
+def _tune_plan(options: argparse.Namespace) -> int:
+    path = address.read_address(options.address, os.environ)
+    with address.connect(path) as channel:
+        try:
+            plan = tune.read_plan(channel, options.profile, options.rtt_ms)
+        except grpc.RpcError as error:
+            raise address.unreachable(path, error) from None
+    in_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    print(json.dumps(tune.as_json(plan), indent=2) if options.json else tune.render(plan, in_colour=in_colour))
+    return tune.plan_exit(plan)
+
+
+def _tune_apply(options: argparse.Namespace) -> int:
+    path = address.admin_address(options.admin_address)
+    with address.connect(path) as channel:
+        try:
+            outcomes = tune_changes.apply(
+                channel, options.plan_hash, ignore_leases=options.ignore_leases, tell=_tell_progress
+            )
+        except grpc.RpcError as error:
+            raise address.unreachable(path, error) from None
+    return _tell_outcomes(options, outcomes, tune_changes.apply_exit(outcomes), "nothing to do")
+
+
+def _tell_progress(sentence: str) -> None:
+    print(f"clockgatectl: {sentence}", file=sys.stderr)
+
+
+def _tune_revert(options: argparse.Namespace) -> int:
+    path = address.admin_address(options.admin_address)
+    with address.connect(path) as channel:
+        try:
+            outcomes = tune_changes.revert(channel, ignore_leases=options.ignore_leases)
+        except grpc.RpcError as error:
+            raise address.unreachable(path, error) from None
+    return _tell_outcomes(options, outcomes, tune_changes.revert_exit(outcomes), "nothing is applied")
+
+
+def _tell_outcomes(
+    options: argparse.Namespace, outcomes: list[tuning_pb2.TuningOutcome], code: int, nothing: str
+) -> int:
+    if options.json:
+        print(json.dumps(tune_changes.outcomes_as_json(outcomes, code), indent=2))
+    else:
+        print(tune_changes.render_outcomes(outcomes, nothing))
+    return code
+
+
+def _tune_verify(options: argparse.Namespace) -> int:
+    path = address.read_address(options.address, os.environ)
+    with address.connect(path) as channel:
+        try:
+            verdicts = tune_changes.verify(channel)
+        except grpc.RpcError as error:
+            raise address.unreachable(path, error) from None
+    if options.json:
+        print(json.dumps(tune_changes.verdicts_as_json(verdicts), indent=2))
+    else:
+        print(tune_changes.render_verdicts(verdicts))
+    return tune_changes.verify_exit(verdicts)
 
 
 def _epochs(options: argparse.Namespace) -> int:

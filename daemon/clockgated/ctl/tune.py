@@ -33,7 +33,7 @@ class TuneRefusedError(ClockgateError):
 
 def read_plan(channel: grpc.Channel, profile: str | None, rtt_ms: float | None) -> tuning_pb2.TuningPlan:
     """The plan now. Raises TuneRefusedError, or grpc.RpcError when the daemon cannot be reached."""
-    request = tuning_pb2.PlanRequest(profile=profile, rtt_ms=rtt_ms)
+    request = tuning_pb2.PlanRequest(profile=None if profile is None else sendable(profile), rtt_ms=rtt_ms)
     try:
         return tuning_pb2_grpc.TuningStub(channel).Plan(request, timeout=PLAN_DEADLINE_S).plan
     except grpc.RpcError as error:
@@ -42,6 +42,11 @@ def read_plan(channel: grpc.Channel, profile: str | None, rtt_ms: float | None) 
         if status_code(error) == grpc.StatusCode.UNIMPLEMENTED:
             raise TuneRefusedError("this clockgated knows no tuning; update it") from None
         raise
+
+
+def sendable(word: str) -> str:
+    """A word of the command line without bytes that are no text, which protobuf refuses to send."""
+    return word.encode(errors="replace").decode()
 
 
 def plan_exit(plan: tuning_pb2.TuningPlan) -> int:

@@ -46,7 +46,7 @@ def apply(
     channel: grpc.Channel, plan_hash: str, *, ignore_leases: bool, tell: Callable[[str], object]
 ) -> list[tuning_pb2.TuningOutcome]:
     """What became of every change; `tell` hears of progress. Raises TuneFailedError, TuneRefusedError or RpcError."""
-    request = tuning_pb2.ApplyRequest(plan_hash=plan_hash, ignore_leases=ignore_leases)
+    request = tuning_pb2.ApplyRequest(plan_hash=tune.sendable(plan_hash), ignore_leases=ignore_leases)
     call = tuning_pb2_grpc.TuningStub(channel).Apply.future(request, timeout=APPLY_DEADLINE_S)
     waited_s = 0
     while True:

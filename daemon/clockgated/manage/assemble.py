@@ -17,7 +17,7 @@ from clockgated.manage.planned import (
     escape_instance,
 )
 from clockgated.manage.render_chrony import ChronyPlaces, render_chrony
-from clockgated.manage.render_linuxptp import PtpPlaces, phc2sys_arguments, render_phc2sys, render_ptp4l
+from clockgated.manage.render_linuxptp import PtpPlaces, phc2sys_arguments, render_phc2sys, render_ptp4l, runs_free
 from clockgated.manage.settings import ManageSettings, Mode, Role
 
 # Messages are read by us, so they stay English and their stamps stay UTC.
@@ -87,6 +87,7 @@ class Assembly:
                 hardware_clock=group.clocks[0] if group.hardware and len(group.clocks) == 1 else None,
                 refid=group.feed.refid if group.feed is not None else None,
                 steers=group.feed is None and not self._fixed_grandmaster,
+                runs_free=not group.hardware and self._runs_free(group, _installed(self._facts.ptp4l)),
             )
             for group in self.groups
         )
@@ -100,6 +101,10 @@ class Assembly:
                 found.append(self._phc2sys(group))
         last = len(found) - 1
         return tuple(replace(daemon, stop_order=last - index) for index, daemon in enumerate(found))
+
+    def _runs_free(self, group: Group, tool: Tool) -> bool:
+        right, fixed = self._facts.has_clock_right, self._fixed_grandmaster
+        return runs_free(tool, group, has_clock_right=right, fixed=fixed)
 
     def _places(self, group: Group) -> PtpPlaces:
         return PtpPlaces(self._folders.run, group.name)
@@ -122,17 +127,19 @@ class Assembly:
 
     def _render(self) -> dict[str, Rendered]:
         found: dict[str, Rendered] = {}
-        facts, ptp = self._facts, self._settings.ptp
+        facts, ptp, fixed = self._facts, self._settings.ptp, self._fixed_grandmaster
         if self.has_chronyd:
             tool = _installed(facts.chronyd)
             found[self._chrony_file] = render_chrony(self._settings, facts, tool, self._chrony, self.groups)
         for group in self.groups:
             places = self._places(group)
             ptp4l = _installed(facts.ptp4l)
-            found[places.ptp4l_file] = render_ptp4l(ptp, ptp4l, group, places, fixed=self._fixed_grandmaster)
+            free = self._runs_free(group, ptp4l)
+            found[places.ptp4l_file] = render_ptp4l(ptp, ptp4l, group, places, fixed=fixed, free=free)
             if group.hardware:
                 phc2sys = _installed(facts.phc2sys)
-                found[places.phc2sys_file] = render_phc2sys(ptp, phc2sys, group, places, fixed=self._fixed_grandmaster)
+                free = self._runs_free(group, phc2sys)
+                found[places.phc2sys_file] = render_phc2sys(ptp, phc2sys, group, places, fixed=fixed, free=free)
         return found
 
     def _feed_sockets(self) -> tuple[str, ...]:
@@ -174,7 +181,7 @@ class Assembly:
             restart_argv=(*argv, _LINUXPTP_NO_STEP) if steers else argv,
             unit_name=f"clockgate-ptp4l@{escape_instance(group.name)}.service",
             environment=_ENVIRONMENT,
-            needs_clock_right=steers,
+            needs_clock_right=steers and self._facts.has_clock_right,
             ready_when=ReadyWhen((places.socket,)),
             leftovers=(places.socket,),
         )
@@ -191,7 +198,7 @@ class Assembly:
             restart_argv=(*argv, _LINUXPTP_NO_STEP) if steers else argv,
             unit_name=f"clockgate-phc2sys@{escape_instance(group.name)}.service",
             environment=_ENVIRONMENT,
-            needs_clock_right=steers,
+            needs_clock_right=steers and self._facts.has_clock_right,
             ready_when=ReadyWhen(),
         )
 

@@ -108,6 +108,7 @@ _LINUXPTP: dict[str, Option] = {
     "domainNumber": Option((1, 0), "the domain"),
     "domainNumber=128": Option((4, 0), "a domain above 127"),
     "fault_reset_interval": Option((1, 1), "the quick return from a fault"),
+    "free_running": Option((1, 0), "measuring a clock that nobody may adjust"),
     "first_step_threshold": Option((1, 5), "the step at start"),
     "hybrid_e2e": Option((1, 6), "unicast delay requests"),
     "kernel_leap": Option((1, 2), "leaving leap seconds to the steering daemon"),

@@ -87,7 +87,8 @@ class PlannedPtp:
 
     `hardware_clock` is the device that stamps its packets, None with software stamps and with several devices. It
     steers CLOCK_REALTIME, alone or through phc2sys, where `steers`; it feeds chronyd's reference clock `refid` where
-    that is set; it does neither where it only serves time.
+    that is set; it does neither where it only serves time. Where `runs_free` ptp4l itself only measures CLOCK_REALTIME,
+    and its port stays UNCALIBRATED.
     """
 
     name: str
@@ -97,6 +98,7 @@ class PlannedPtp:
     hardware_clock: str | None
     refid: str | None
     steers: bool
+    runs_free: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,10 @@ _MINOR_VERSION_1_SINCE = (4, 0)
 # 37 s would otherwise be slewed for hours.
 _HARDWARE_STEP_S = 0.1
 
+# From this release on a servo starts anew whenever the kernel refuses an adjustment: it never locks, phc2sys hides
+# every other sample, and the log fills with refusals. Earlier ones go on as if nothing had happened.
+_REFUSED_SERVO_RESETS_SINCE = (4, 0)
+
 # 2^2 s until a faulty port tries again, rather than 2^4.
 _FAULT_RESET_LOG2 = 2
 
@@ -53,10 +57,23 @@ class PtpPlaces:
         return f"{self.run}/ptp4l-{self.name}-ro.sock"
 
 
-def render_ptp4l(ptp: PtpSettings, tool: Tool, group: Group, places: PtpPlaces, *, fixed: bool) -> Rendered:
+def runs_free(tool: Tool, group: Group, *, has_clock_right: bool, fixed: bool) -> bool:
+    """Whether the program of this group that would steer CLOCK_REALTIME has to be told to only measure it.
+
+    That is ptp4l with software stamps and phc2sys with hardware ones, in releases that cannot measure on when the
+    kernel refuses them. `fixed` as for `render_ptp4l`.
+    """
+    would_steer = group.feed is None and not fixed
+    return would_steer and not has_clock_right and tool.version >= _REFUSED_SERVO_RESETS_SINCE
+
+
+def render_ptp4l(
+    ptp: PtpSettings, tool: Tool, group: Group, places: PtpPlaces, *, fixed: bool, free: bool = False
+) -> Rendered:
     """The configuration of ptp4l for one group of ports.
 
-    `fixed`: a grandmaster must never follow another, because NTP steers the clock that it announces.
+    `fixed`: a grandmaster must never follow another, because NTP steers the clock that it announces. `free`: it only
+    measures CLOCK_REALTIME; its port then stays UNCALIBRATED. With hardware stamps that is phc2sys's affair.
     """
     lines = Lines(LINUXPTP, tool)
     lines.say("Written by clockgated from its own configuration; changes made here are lost.")
@@ -82,6 +99,8 @@ def render_ptp4l(ptp: PtpSettings, tool: Tool, group: Group, places: PtpPlaces, 
         lines.set("utc_offset", ptp.utc_offset_s)
     # With hardware stamps this servo steers the hardware clock; the feed is then filled by phc2sys.
     _servo(lines, ptp, None if group.hardware else group.feed, _HARDWARE_STEP_S if group.hardware else 0)
+    if free and not group.hardware:
+        lines.set("free_running", 1)
     lines.set("uds_address", places.socket)
     if lines.knows("uds_ro_address"):
         lines.set("uds_ro_address", places.read_only_socket)
@@ -94,8 +113,10 @@ def render_ptp4l(ptp: PtpSettings, tool: Tool, group: Group, places: PtpPlaces, 
     return lines.rendered()
 
 
-def render_phc2sys(ptp: PtpSettings, tool: Tool, group: Group, places: PtpPlaces, *, fixed: bool) -> Rendered:
-    """The configuration of phc2sys for one group of ports with hardware stamps. `fixed` as for ptp4l."""
+def render_phc2sys(
+    ptp: PtpSettings, tool: Tool, group: Group, places: PtpPlaces, *, fixed: bool, free: bool = False
+) -> Rendered:
+    """The configuration of phc2sys for one group of ports with hardware stamps. `fixed` and `free` as for ptp4l."""
     lines = Lines(LINUXPTP, tool)
     lines.say("Written by clockgated from its own configuration; changes made here are lost.")
     lines.section("global")
@@ -103,6 +124,8 @@ def render_phc2sys(ptp: PtpSettings, tool: Tool, group: Group, places: PtpPlaces
     lines.set("uds_address", places.socket)
     # Where NTP steers the system clock, the clock served here is the hardware one.
     _servo(lines, ptp, group.feed, _HARDWARE_STEP_S if fixed else 0)
+    if free:
+        lines.set("free_running", 1)
     _logging(lines)
     return lines.rendered()
 

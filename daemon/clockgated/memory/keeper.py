@@ -66,7 +66,7 @@ class Keeper:
             _LOG.warning("journal of epochs: skipped %s", sentence)
         self._epochs = content.disruptions[-_KEPT_EPOCHS:]
         tight = host.tightest(stamp)
-        look = Look(tight.boot_ns, tight.mono_ns, tight.wall_ns)
+        look = Look(tight.boot_ns, tight.mono_ns, tight.wall_ns, error_ns=tight.error_ns)
         found = self._last_reading.load()
         resumed = self._resumed(found, kind, look, kernel, policy)
         if isinstance(resumed, Discarded):

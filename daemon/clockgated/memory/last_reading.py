@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from clockgated.clock.breach import Breach
 from clockgated.clock.continuity import Look
 from clockgated.clock.model import ClockState, Reading, Reason, ReasonCode, Reference, SourceKind, Traceability
-from clockgated.clock.state import Breach
 from clockgated.durable import replace_file
 from clockgated.memory.fields import (
     read_int,
@@ -42,6 +42,7 @@ def parse(data: bytes) -> SavedReading | Discarded:
             good_boot_ns=read_optional_int(fields, "good_boot_ns"),
             update_id=read_optional_text(fields, "update_id"),
             breach=_read_breach(fields),
+            steering_ppb=read_optional_int(fields, "steering_ppb") or 0,
         )
     except (ValueError, RecursionError) as error:
         return Discarded(f"not a saved reading: {error}")
@@ -53,6 +54,7 @@ def _read_look(fields: Mapping[str, Any]) -> Look:
         mono_ns=read_int(fields, "mono_ns"),
         wall_ns=read_int(fields, "wall_ns"),
         steering_id=read_optional_text(fields, "steering_id"),
+        error_ns=read_optional_int(fields, "error_ns") or 0,
     )
 
 
@@ -67,7 +69,13 @@ def _read_breach(fields: Mapping[str, Any]) -> Breach | None:
     if fields.get("breach") is None:
         return None
     breach = read_object(fields["breach"])
-    return Breach(_read_reasons(breach), read_optional_text(breach, "update_id"))
+    return Breach(
+        _read_reasons(breach),
+        read_optional_text(breach, "update_id"),
+        read_optional_int(breach, "over_boot_ns"),
+        read_optional_int(breach, "younger_ns") or 0,
+        read_optional_text(breach, "settled_update_id"),
+    )
 
 
 def _read_reading(fields: Mapping[str, Any]) -> Reading:

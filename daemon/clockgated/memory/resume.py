@@ -2,16 +2,18 @@
 
 Beside the reading stand the clocks and the kernel's steering of the same moment. They tell what happened while nobody
 looked: a step moves REALTIME - BOOTTIME, sleep moves BOOTTIME - MONOTONIC, and another kernel frequency means that the
-clock may have run away faster than was promised. Steps within the bound and changes of frequency are paid for in
-bound; a larger step, or sleep, ends the epoch; another boot ends everything.
+clock may have run away faster than was promised. Changes of frequency are paid for in bound; a step, or sleep, ends
+the epoch; another boot ends everything.
 """
 
 from dataclasses import dataclass, replace
 
 from clockgated.clock.bound import grown_ns
+from clockgated.clock.breach import Breach
 from clockgated.clock.continuity import Continuity, Look, continuity_between, jump_between_ns
 from clockgated.clock.model import ClockState, Reading, Reason, ReasonCode, Silence
-from clockgated.clock.state import Breach, Promise, StatePolicy, Track, advance, start
+from clockgated.clock.promise import Promise
+from clockgated.clock.state import StatePolicy, Track, advance, start
 from clockgated.units import NS_PER_S
 
 _BOUND_HELD = (ClockState.SYNCHRONIZED, ClockState.HOLDOVER, ClockState.FREE_RUNNING)
@@ -46,6 +48,7 @@ class SavedReading:
     `steering` is None where adjtimex cannot be read. `good_boot_ns` is when all gates of the source were last true
     (CLOCK_BOOTTIME): the horizon of a holdover counts from there, over any number of restarts. `update_id` names the
     update of the reference that the bound is from. `breach` is a break that the source has not looked across yet.
+    `steering_ppb` is the part of the reading's growth that only a servo at work is good for.
     """
 
     reading: Reading
@@ -54,6 +57,7 @@ class SavedReading:
     good_boot_ns: int | None = None
     update_id: str | None = None
     breach: Breach | None = None
+    steering_ppb: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ def saved_reading(reading: Reading, track: Track, look: Look, steering: Steering
         good_boot_ns=promise.good_boot_ns if promise else None,
         update_id=promise.update_id if promise else None,
         breach=track.breach,
+        steering_ppb=promise.steering_ppb if promise else 0,
     )
 
 
@@ -102,8 +107,8 @@ def resume(
     """What `saved` is worth `now`, under the boot `boot_id`, with the kernel steering as it is now.
 
     The bound ages at its own growth plus the change of the kernel's rate, as if that change had been made right after
-    saving. A step that wanted at most is added to it; where none was held, `max_bound_ns` is allowed, and
-    never more than that. `recorded` is a break that was journaled but not saved any more.
+    saving: the servo may have been at work all the time. `recorded` is a break that was journaled but not saved any
+    more.
     """
     reading = saved.reading
     if reading.boot_id != boot_id:
@@ -113,17 +118,16 @@ def resume(
         return Discarded(f"the last reading is {-age_ns / NS_PER_S:.3f} s in the future of this boot")
     now = replace(now, steering_id=now.steering_id or saved.look.steering_id)
     jump_ns = jump_between_ns(saved.look, now)
-    promise = _promise(saved, now, steering, policy, jump_ns)
-    allowed_ns = policy.max_bound_ns if promise is None else min(promise.bound_ns - abs(jump_ns), policy.max_bound_ns)
+    promise = _promise(saved, now, steering, policy)
     # A leap second while nobody looked is a break: whether it was one cannot be told any more.
-    breaks = continuity_between(saved.look, now, allowed_ns, leap_in_progress=False).breaks
-    is_stepped = any(reason.code is ReasonCode.CLOCK_STEPPED for reason in breaks)
-    if recorded is not None and not breaks:
-        breaks = (recorded,)
+    continuity = continuity_between(saved.look, now, leap_in_progress=False)
+    is_stepped = any(reason.code is ReasonCode.CLOCK_STEPPED for reason in continuity.breaks)
+    if recorded is not None and not continuity.is_broken:
+        continuity = Continuity((recorded,))
     # As if the source had been silent for one cycle: the same rules decide about horizon, limit and breaks.
     unmeasured = Silence(reading.source_kind, now.boot_ns, Reason(ReasonCode.STARTING, _sentence(age_ns)))
-    track = advance(_track(saved, promise), unmeasured, Continuity(breaks), now.boot_ns, policy)
-    return Resumed(track, now, breaks, jump_ns if is_stepped else None)
+    track = advance(_track(saved, promise), unmeasured, continuity, now.boot_ns, policy, slew_ppb=None)
+    return Resumed(track, now, continuity.breaks, jump_ns if is_stepped else None)
 
 
 def _track(saved: SavedReading, promise: Promise | None) -> Track:
@@ -134,20 +138,18 @@ def _track(saved: SavedReading, promise: Promise | None) -> Track:
     return replace(track, state=state, promise=promise, breach=saved.breach)
 
 
-def _promise(
-    saved: SavedReading, now: Look, steering: Steering | None, policy: StatePolicy, jump_ns: int
-) -> Promise | None:
-    """The bound that was held, aged to `now` and widened by the step; None when none was."""
+def _promise(saved: SavedReading, now: Look, steering: Steering | None, policy: StatePolicy) -> Promise | None:
+    """The bound that was held, aged to `now`; None when none was."""
     reading = saved.reading
     if reading.state not in _BOUND_HELD or reading.relative_bound_ns is None or saved.good_boot_ns is None:
         return None
-    growth_ppb = max(reading.growth_ppb, policy.growth_ppb)
+    growth_ppb = max(reading.growth_ppb - saved.steering_ppb, policy.growth_ppb)
     is_rate_known = steering is not None and saved.steering is not None
     rate_change_ppb = abs(steering.rate_ppb - saved.steering.rate_ppb) if steering and saved.steering else 0
     age_ns = now.boot_ns - reading.as_of_boot_ns
 
     def aged_ns(bound_ns: int) -> int:
-        return grown_ns(bound_ns, growth_ppb + rate_change_ppb, age_ns) + abs(jump_ns)
+        return grown_ns(bound_ns, growth_ppb + saved.steering_ppb + rate_change_ppb, age_ns)
 
     bound_ns = aged_ns(reading.relative_bound_ns)
     utc_bound_ns = None if reading.utc_bound_ns is None else aged_ns(reading.utc_bound_ns)
@@ -163,6 +165,7 @@ def _promise(
         reference=reading.reference,
         assumptions=tuple(dict.fromkeys((*reading.assumptions, *added))),
         update_id=saved.update_id,
+        steering_ppb=saved.steering_ppb,
     )
 
 

@@ -1,10 +1,11 @@
-"""Pure parser of `chronyc -c -n -m tracking sources ntpdata`: three reports in one text, without separators.
+"""Pure parser of `chronyc -c -n -m tracking sources sourcestats ntpdata`: four reports in one text, no separators.
 
 Formats of chrony 3.5 to 4.8, as client.c prints them: no header, no quoting, every line ended, plain decimals.
 Signs are turned here: chronyd's "system time" is the correction still to be made, positive when the clock is slow.
 """
 
 import re
+from dataclasses import replace
 
 from clockgated.clock.model import Reason, ReasonCode
 from clockgated.clock.report import ChronyReport, LeapStatus, SourceLine, Tracking, Upstream
@@ -12,6 +13,13 @@ from clockgated.clock.report import ChronyReport, LeapStatus, SourceLine, Tracki
 _LONGEST_LINE = 1_000
 _TRACKING_FIELDS = 14
 _SOURCE_FIELDS = 10
+_STATS_FIELDS = 8
+# Names of reference clocks are four characters, each of which may be a comma.
+_MOST_COMMAS = 4
+# What chronyd says of a source without samples.
+_NEVER_S = (1 << 32) - 1
+# LastRx is cut to whole seconds and counts from the start of the sample's second; the span is rounded.
+_ROUNDED_S = 2
 # Up to 4.2; 4.3 to 4.5 (+ good RX); since 4.6 (+ four counts of kernel and hardware stamps).
 _NTPDATA_FIELDS = (33, 34, 38)
 _NTPDATA_REF_ID = 15
@@ -20,6 +28,7 @@ _REFUSAL = re.compile(r"5\d\d \S")
 _REF_ID = re.compile(r"[0-9A-F]{8}")
 _DECIMAL = re.compile(r"([+-]?)(\d{1,12})(?:\.(\d{1,9}))?")
 _WHOLE = re.compile(r"[+-]?\d{1,10}")
+_SECONDS = re.compile(r"\d{1,10}")
 _REACH = re.compile(r"[0-7]{1,3}")
 _LEAP = {
     "Normal": LeapStatus.NORMAL,
@@ -61,7 +70,8 @@ def _lines(output: bytes) -> list[str]:
 
 def _report(lines: list[str]) -> ChronyReport:
     tracking = _tracking(lines[0])
-    sources: list[SourceLine] = []
+    sources: list[tuple[SourceLine, int]] = []
+    spans_s: dict[str, int] = {}
     upstreams: list[Upstream] = []
     are_upstreams_refused = False
     for number, line in enumerate(lines[1:], 2):
@@ -70,11 +80,28 @@ def _report(lines: list[str]) -> ChronyReport:
             if are_upstreams_refused or number != len(lines):
                 raise _GarbledError(f'line {number} of chronyc is "{line[:60]}"; wanted a source')
             are_upstreams_refused = True
-        elif line[:2] in ("^,", "=,", "#,") and not upstreams:
+        elif line[:2] in ("^,", "=,", "#,"):
+            if spans_s or upstreams:
+                raise _GarbledError(f'line {number} of chronyc is a source after other reports: "{line[:60]}"')
             sources.append(_source(line, number))
+        elif line.count(",") < _STATS_FIELDS + _MOST_COMMAS and not upstreams:
+            name, span_s = _span_s(line, number)
+            spans_s[name] = max(span_s, spans_s.get(name, 0))
         else:
             upstreams.append(_upstream(line, number))
-    return ChronyReport(tracking, tuple(sources), None if are_upstreams_refused else tuple(upstreams))
+    dated = tuple(_dated(source, age_s, spans_s) for source, age_s in sources)
+    return ChronyReport(tracking, dated, None if are_upstreams_refused else tuple(upstreams))
+
+
+def _dated(source: SourceLine, age_s: int, spans_s: dict[str, int]) -> SourceLine:
+    """The source with the age of its oldest sample: that of the newest and the span of all."""
+    if not spans_s or age_s >= _NEVER_S:
+        return source
+    if source.name in spans_s:
+        return replace(source, oldest_sample_s=age_s + spans_s[source.name] + _ROUNDED_S)
+    if source.is_selected or source.is_combined:
+        raise _GarbledError(f"sourcestats has no line of {source.name[:40]}, which chronyd follows")
+    return source
 
 
 def _tracking(line: str) -> Tracking:
@@ -86,7 +113,7 @@ def _tracking(line: str) -> Tracking:
         raise _GarbledError(f"tracking has {len(fields)} fields; wanted {_TRACKING_FIELDS}")
     name = ",".join(fields[1 : 2 + extra])
     stratum, ref_time, correction, last, rms, freq, residual, skew, delay, dispersion, interval, leap = fields[-12:]
-    for label, text in (("last offset", last), ("RMS offset", rms), ("frequency", freq)):
+    for label, text in (("RMS offset", rms), ("frequency", freq)):
         _scaled(text, 9, label)
     ref_wall_ns = _unsigned(ref_time, 9, "reference time")
     if leap not in _LEAP:
@@ -97,6 +124,7 @@ def _tracking(line: str) -> Tracking:
         stratum=_whole(stratum, "stratum"),
         ref_wall_ns=ref_wall_ns or None,
         offset_ns=-_scaled(correction, 9, "system time"),
+        last_offset_ns=_scaled(last, 9, "last offset"),
         residual_ppb=_scaled(residual, 3, "residual frequency"),
         skew_ppb=_unsigned(skew, 3, "skew"),
         root_delay_ns=_unsigned(delay, 9, "root delay"),
@@ -106,12 +134,12 @@ def _tracking(line: str) -> Tracking:
     )
 
 
-def _source(line: str, number: int) -> SourceLine:
+def _source(line: str, number: int) -> tuple[SourceLine, int]:
+    """A source, and the age of its newest sample, s."""
     fields = line.split(",")
-    # Names of reference clocks may hold up to four commas.
-    if not _SOURCE_FIELDS <= len(fields) <= _SOURCE_FIELDS + (4 if fields[0] == "#" else 0):
+    if not _SOURCE_FIELDS <= len(fields) <= _SOURCE_FIELDS + (_MOST_COMMAS if fields[0] == "#" else 0):
         raise _GarbledError(f"sources (line {number}) has {len(fields)} fields; wanted {_SOURCE_FIELDS}")
-    stratum, poll, reach, _last_rx, adjusted, measured, error = fields[-7:]
+    stratum, poll, reach, last_rx, adjusted, measured, error = fields[-7:]
     if fields[1] not in ("*", "+", "-", "?", "x", "~"):
         raise _GarbledError(f'sources (line {number}): state is "{fields[1][:20]}"; wanted one of * + - ? x ~')
     for label, text in (("adjusted offset", adjusted), ("measured offset", measured), ("error", error)):
@@ -119,14 +147,26 @@ def _source(line: str, number: int) -> SourceLine:
     poll_log2_s = _whole(poll, "poll")
     if not -10 <= poll_log2_s <= 24:
         raise _GarbledError(f"sources (line {number}): poll is {poll_log2_s}; wanted -10 to 24")
-    return SourceLine(
+    source = SourceLine(
         name=",".join(fields[2:-7]),
         is_refclock=fields[0] == "#",
         is_selected=fields[1] == "*",
         stratum=_whole(stratum, "stratum"),
         poll_log2_s=poll_log2_s,
         reach=int(_matched(_REACH, reach, "reach"), 8),
+        is_combined=fields[1] == "+",
     )
+    return source, _seconds(last_rx, f"sources (line {number}): LastRx")
+
+
+def _span_s(line: str, number: int) -> tuple[str, int]:
+    """The name of a source and how far apart its oldest and its newest sample are, s."""
+    fields = line.split(",")
+    if len(fields) < _STATS_FIELDS:
+        raise _GarbledError(f"sourcestats (line {number}) has {len(fields)} fields; wanted {_STATS_FIELDS}")
+    for label, text in zip(("frequency", "skew", "offset", "deviation"), fields[-4:], strict=True):
+        _scaled(text, 9, f"sourcestats (line {number}): {label}")
+    return ",".join(fields[:-7]), _seconds(fields[-5], f"sourcestats (line {number}): span")
 
 
 def _upstream(line: str, number: int) -> Upstream:
@@ -172,6 +212,10 @@ def _unsigned(text: str, places: int, label: str) -> int:
     if value < 0:
         raise _GarbledError(f"{label} is {text[:40]}; wanted 0 or more")
     return value
+
+
+def _seconds(text: str, label: str) -> int:
+    return int(_matched(_SECONDS, text, label))
 
 
 def _whole(text: str, label: str) -> int:

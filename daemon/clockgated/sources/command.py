@@ -12,6 +12,8 @@ from enum import Enum, auto
 
 _CHUNK_BYTES = 65_536
 _REAP_S = 1.0
+# A command that closed its output is about to end; most have when they are first asked about.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.000_5, 0.02
 
 
 class Ending(Enum):
@@ -50,12 +52,11 @@ def run_bounded(argv: Sequence[str], timeout_s: float, limit_bytes: int) -> Outc
     # Not as a context manager: its exit waits without limit.
     try:
         ending, stdout, stderr = _drained(child, due_s, limit_bytes)
-        exit_code = _exit_code(child, due_s) if ending is Ending.EXITED else None
+        if ending is Ending.EXITED and not _has_ended(child, due_s):
+            ending = Ending.TIMED_OUT
     finally:
         _end(child)
-    if ending is Ending.EXITED and exit_code is None:
-        ending = Ending.TIMED_OUT
-    return Outcome(ending, exit_code, stdout, stderr)
+    return Outcome(ending, child.returncode if ending is Ending.EXITED else None, stdout, stderr)
 
 
 def _drained(child: subprocess.Popen[bytes], due_s: float, limit_bytes: int) -> tuple[Ending, bytes, bytes]:
@@ -80,22 +81,27 @@ def _drained(child: subprocess.Popen[bytes], due_s: float, limit_bytes: int) -> 
     return Ending.EXITED, bytes(stdout), bytes(stderr)
 
 
-def _exit_code(child: subprocess.Popen[bytes], due_s: float) -> int | None:
-    with suppress(subprocess.TimeoutExpired):
-        return child.wait(max(0.0, due_s - time.monotonic()))
-    return None
+def _has_ended(child: subprocess.Popen[bytes], due_s: float) -> bool:
+    """Whether it ended by itself in time. It is left unreaped: its number stays its own."""
+    pause_s = _FIRST_PAUSE_S
+    while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        left_s = due_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        time.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return True
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill what still runs, with its group, reap it, close the pipes."""
+    """Kill what still runs in its group, reap it, close the pipes."""
     # Only while the child is not reaped is its number, and with it the group's, surely still its own: so before any
-    # poll or wait. One that ended by itself may have left others behind in its group.
-    if child.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        # It ends at once unless it hangs in the kernel; such a one is reaped by the interpreter later.
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(_REAP_S)
+    # poll or wait. One that ended by itself may have left others behind in its group, with its pipes closed.
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    # It ends at once unless it hangs in the kernel; such a one is reaped by the interpreter later.
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(_REAP_S)
     for pipe in (child.stdout, child.stderr):
         if pipe is not None:
             pipe.close()

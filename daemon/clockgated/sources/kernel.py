@@ -29,6 +29,7 @@ _RESCAN_NS = 10 * NS_PER_S
 _ASSUMPTIONS = (
     "the time daemon's maximum error, as the kernel holds it, covers the correction still to be made",
     "the time daemon's chain of servers ends at UTC as it claims",
+    "the time daemon computes with nothing that it measured before somebody else set the clock",
 )
 
 

@@ -119,12 +119,13 @@ class PtpSource:
             as_of_boot_ns=before.boot_ns,
             now_ns=self._now_ns(phc, after.wall_ns),
             system=system,
+            correction_ppb=self._correction_ppb(kernel),
             table_utc_offset_s=self._probes.table_utc_offset_s(),
             faults=(*frozen, *system_faults, *self._servo_faults(kernel), *(() if is_denial_expected else denied)),
             remarks=(*system_remarks, *leap, *(denied if is_denial_expected else ())),
             is_leap_in_progress=any(reason.code is ReasonCode.LEAP_IN_PROGRESS for reason in leap),
-            # A process that the kernel refuses steers nothing.
-            steering_id=None if denied else self._probes.steering_id(),
+            # A process that the kernel refuses, or that may not even try, steers nothing.
+            steering_id=None if denied or is_denial_expected else self._probes.steering_id(),
         )
         self.judgement = judge(report, look, self._window, self._settings.policy)
         self._window = self.judgement.window
@@ -149,6 +150,12 @@ class PtpSource:
             self._memory = remembered(self._memory, seen, is_port_system=not self._is_hardware)
         if kernel is not None:
             self._kernel_looks = (*self._kernel_looks, kernel)[-3:]
+
+    def _correction_ppb(self, kernel: KernelLook | None) -> float | None:
+        """What is in force on the clock that ptp4l measures: by the kernel, or by ptp4l's word for a hardware clock."""
+        if self._is_hardware:
+            return self._memory.port_freq_ppb
+        return kernel.correction_ppb if kernel is not None else None
 
     def _now_ns(self, phc: PhcReading | PhcFailure | None, wall_ns: int) -> int | None:
         if not self._is_hardware:

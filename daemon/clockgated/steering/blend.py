@@ -59,6 +59,8 @@ def _through_ptp(chrony: Evidence, feed: Feeding) -> Evidence:
         assumptions=ptp.assumptions,
         growth_ppb=max(chrony.growth_ppb or 0, ptp.growth_ppb or 0),
         update_id=ptp.update_id,
+        is_provisional=ptp.is_provisional,
+        last_offset_ns=None,
         estimate_95_ns=ptp.estimate_95_ns,
     )
 

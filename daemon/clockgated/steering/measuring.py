@@ -48,11 +48,15 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Measuring:
-    """A source with what belongs to it. `feeds` take the lines of the daemons that are their keys."""
+    """A source with what belongs to it. `feeds` take the lines of the daemons that are their keys.
+
+    `forget` has a chronyd of ours drop its samples; None where none is measured.
+    """
 
     source: Source
     feeds: Mapping[str, LogFeed] = field(default_factory=dict)
     closers: tuple[Callable[[], None], ...] = ()
+    forget: Callable[[], bool] | None = None
 
     def close(self) -> None:
         """End what the source started; only while nobody reads it."""
@@ -117,6 +121,7 @@ class _Opening:
         self._selection = Selection()
         self._feeds: dict[str, LogFeed] = {}
         self._closers: list[Callable[[], None]] = []
+        self._forget: Callable[[], bool] | None = None
 
     def opened(self) -> Measuring:
         """Everything that the plan says can be measured."""
@@ -128,7 +133,7 @@ class _Opening:
         else:
             # Without chronyd one ptp4l serves all ports.
             source = self._ptp(plan.ptp[0])
-        return Measuring(source, self._feeds, tuple(self._closers))
+        return Measuring(source, self._feeds, tuple(self._closers), self._forget)
 
     def _chronyd(self, socket: Path, max_clock_error_ppm: float) -> Source:
         chrony = self._settings.chrony
@@ -136,6 +141,7 @@ class _Opening:
         source = ChronycSource(
             socket, policy, self._boot_id, timeout_s=chrony.timeout_s, program=_program(chrony.chronyc)
         )
+        self._forget = source.forget
         steering_id = "clockgate-chronyd" if self._facts.has_clock_right else None
         return SteeredBy(Listened(source, "chronyd", self._hooks.signs), steering_id)
 

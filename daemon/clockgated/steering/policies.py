@@ -1,4 +1,4 @@
-"""From the configuration to what bounds and states assume, in the units of the clock room. Pure."""
+"""From the configuration to what bounds, states and leases go by, in the units of their rooms. Pure."""
 
 import math
 
@@ -7,6 +7,7 @@ from clockgated.clock.bound import BoundPolicy
 from clockgated.clock.ptp_bound import PtpPolicy, Stamps, Steering
 from clockgated.clock.state import StatePolicy
 from clockgated.config import Config
+from clockgated.leases import LeaseLimits
 from clockgated.manage.planned import PlannedPtp
 
 
@@ -19,6 +20,17 @@ def state_policy(settings: Config) -> StatePolicy:
         holdover_horizon_ns=round(clock.holdover_horizon_s * units.NS_PER_S),
         reading_ttl_ns=round(clock.reading_ttl_s * units.NS_PER_S),
         growth_ppb=units.ppb_from_ppm(clock.max_drift_ppm),
+    )
+
+
+def lease_limits(settings: Config) -> LeaseLimits:
+    """The limits of the no-step leases."""
+    leases = settings.leases
+    return LeaseLimits(
+        max_leases=leases.max_leases,
+        max_per_job=leases.max_per_job,
+        idle_ns=round(leases.idle_s * units.NS_PER_S),
+        refuse_broken_ns=round(leases.refuse_broken_s * units.NS_PER_S),
     )
 
 
@@ -42,8 +54,9 @@ def ptp_policy(settings: Config, ptp: PlannedPtp, *, has_clock_right: bool) -> P
         domain=ptp.domain,
         stamps=Stamps.HARDWARE if ptp.hardware else Stamps.SOFTWARE,
         steering=steering,
-        # A servo that only feeds chronyd leaves its port UNCALIBRATED for ever; with hardware stamps it is phc2sys
-        # that feeds, and ptp4l steers the hardware clock.
-        is_slave_demanded=ptp.hardware or ptp.refid is None,
+        # A servo that only feeds chronyd or only measures leaves its port UNCALIBRATED for ever; with hardware stamps
+        # it is phc2sys that does so, and ptp4l steers the hardware clock.
+        is_slave_demanded=ptp.hardware or (ptp.refid is None and not ptp.runs_free),
         max_drift_ppb=units.ppb_from_ppm(settings.clock.max_drift_ppm),
+        max_frequency_ppb=units.ppb_from_ppm(settings.ptp.max_frequency_ppm),
     )

@@ -1,5 +1,6 @@
 """One apply at a time, among all processes that share a journal."""
 
+import contextlib
 import fcntl
 import os
 import time
@@ -38,8 +39,10 @@ def _holder(lock: int, patience_s: float) -> str | None:
             continue
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
         return f"process {holder}" if holder else "a process that is just starting"
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    # Only for people to read: a full disk must not keep anybody from giving back.
+    with contextlib.suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return None
 
 

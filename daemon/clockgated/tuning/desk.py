@@ -143,7 +143,7 @@ class TuningDesk:
                 return Refused(RefusalKind.BUSY, f"{holder} is applying or giving back; try again when it is done")
             left = [one for one in self._journal().read() if one.stage in (Stage.OPEN, Stage.UNDOING)]
             if left:
-                why = f"an earlier apply is not given back yet ({left[0].detail}); run `clockgatectl tune revert` first"
+                why = f"an earlier apply is not given back yet{_because(left[0])}; run `clockgatectl tune revert` first"
                 return Refused(RefusalKind.BUSY, why)
             try:
                 plan = self._survey(*asked)
@@ -208,7 +208,9 @@ class TuningDesk:
             return ()
         with sole_apply(self._folder) as holder:
             tools = self._built()
-            return check(journal, tools.hand, tools.eyes, host.boot_ns(), may_write=holder is None)
+            checked = check(journal, tools.hand, tools.eyes, host.boot_ns(), may_write=holder is None)
+            # What somebody is giving back at this moment is no mistake yet; what stays of it is told the next time.
+            return tuple(one for one in checked if holder is None or one.verdict.code is not VerdictCode.ERROR)
 
     def _deferred(self, applies: tuple[Transaction, ...], *, ignore_leases: bool) -> tuple[Outcome, ...]:
         """One outcome a change when one of them must not be given back now: order allows no exception."""
@@ -232,6 +234,10 @@ class TuningDesk:
             if self._tools is None:
                 self._tools = self._make_tools(self.settings, self._folder, self._outside)
             return self._tools
+
+
+def _because(apply: Transaction) -> str:
+    return f" ({apply.detail})" if apply.detail else ""
 
 
 def _needs_telling(one: Checked) -> bool:

@@ -6,6 +6,7 @@ may hold is a field of Profile. `parse` is pure.
 
 import difflib
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ BUILT_IN = ("none", "tcp", "roce", "ib", "wan")
 AUTO = "auto"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _MOST_EXTENDS = 10
+_SHOWN_CHARACTERS = 64  # as many as a name may have, and one more
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def parse(data: bytes, file: str, base: Profile) -> Profile:
         try:
             values[key] = _KINDS[key].read(value)
         except ValueError:
-            problems.append(f"{key} = {str(value)[:60]!r}: wanted {_KINDS[key].wanted}")
+            problems.append(f"{key} = {_shown(value)!r}: wanted {_KINDS[key].wanted}")
     made = replace(base, **values)
     problems += contradictions(made)
     if problems:
@@ -151,6 +153,9 @@ def _read(name: str, folder: Path) -> tuple[bytes, str]:
         return resources.files(__package__).joinpath(f"profiles/{name}.toml").read_bytes(), f"profile {name}"
     file = folder / f"{name}.toml"
     try:
+        # A pipe or a device would keep everybody waiting who wants a plan.
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ConfigError(f"{file}: is no regular file; wanted a readable TOML file")
         return file.read_bytes(), str(file)
     except FileNotFoundError:
         known = ", ".join((AUTO, *BUILT_IN))
@@ -165,4 +170,12 @@ def _extended(data: bytes) -> str | None:
         name = tomllib.loads(data.removeprefix(b"\xef\xbb\xbf").decode()).get("extends")
     except (UnicodeDecodeError, ValueError, RecursionError):
         return None
-    return None if name is None else str(name)
+    return None if name is None else _shown(name)
+
+
+def _shown(value: object) -> str:
+    """The beginning of a value; Python refuses to spell numbers of thousands of digits."""
+    try:
+        return str(value)[:_SHOWN_CHARACTERS]
+    except ValueError:
+        return "a number of thousands of digits"

@@ -1,5 +1,6 @@
 """Where a host is looked at; other folders serve tests. Reads files; what cannot be read is None or empty."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,8 +82,8 @@ def names_in(folder: Path) -> list[str]:
 
 
 def is_writable(path: Path) -> bool:
-    """Whether the file's own mode lets its owner write: root passes any access check, and the write fails then."""
+    """Whether the file's own mode lets its owner write, which root's access check passes over, and its mount does."""
     try:
-        return bool(path.stat().st_mode & 0o200)
+        return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
     except OSError:
         return False

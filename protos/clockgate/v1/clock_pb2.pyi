@@ -243,6 +243,10 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The program of a time daemon of ours is not installed."""
     REASON_CODE_NOT_STEERED: _ReasonCode.ValueType  # 54
     """The time daemon has no right to set the clock (CAP_SYS_TIME): the bound is measured, nobody steers."""
+    REASON_CODE_CAUSALITY_VIOLATED: _ReasonCode.ValueType  # 55
+    """Verdict of a cluster: a row of the vote left one rank later than it arrived at another, by their clocks and by more
+    than both bounds: one of the two clocks is outside its bound.
+    """
 
 class ReasonCode(_ReasonCode, metaclass=_ReasonCodeEnumTypeWrapper):
     """ReasonCode names one cause of a state or a verdict. Values stay below 62, so that a set of them fits one int64."""
@@ -361,6 +365,10 @@ REASON_CODE_TIME_DAEMON_MISSING: ReasonCode.ValueType  # 53
 """The program of a time daemon of ours is not installed."""
 REASON_CODE_NOT_STEERED: ReasonCode.ValueType  # 54
 """The time daemon has no right to set the clock (CAP_SYS_TIME): the bound is measured, nobody steers."""
+REASON_CODE_CAUSALITY_VIOLATED: ReasonCode.ValueType  # 55
+"""Verdict of a cluster: a row of the vote left one rank later than it arrived at another, by their clocks and by more
+than both bounds: one of the two clocks is outside its bound.
+"""
 global___ReasonCode = ReasonCode
 
 @typing_extensions.final

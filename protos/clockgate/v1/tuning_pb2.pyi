@@ -691,8 +691,8 @@ class PlanRequest(google.protobuf.message.Message):
     profile: builtins.str
     """Profile to plan for. Absent: the configured one."""
     rtt_ms: builtins.float
-    """Round-trip time to the job's peers, milliseconds, above 0 and at most 10000. Absent: the configured one, else what
-    open connections show.
+    """Round-trip time to the job's peers, milliseconds, above 0 and at most 10000. Absent: the configured one, else
+    measured to the configured peers.
     """
     def __init__(
         self,

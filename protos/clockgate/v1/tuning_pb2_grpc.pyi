@@ -27,22 +27,32 @@ class TuningStub:
         clockgate.v1.tuning_pb2.VerifyRequest,
         clockgate.v1.tuning_pb2.VerifyResponse,
     ]
-    """Compares what was applied with what is. Clients should set a deadline of 10 s. Codes: OK, also when it differs."""
+    """Compares what was applied with what is. Clients should set a deadline of 10 s. Codes: OK, also when it differs;
+    RESOURCE_EXHAUSTED while two other comparisons are being made; FAILED_PRECONDITION when the journal cannot be read.
+    """
     Apply: grpc.UnaryUnaryMultiCallable[
         clockgate.v1.tuning_pb2.ApplyRequest,
         clockgate.v1.tuning_pb2.ApplyResponse,
     ]
-    """Carries out the plan of that hash. It is made again first, and refused when the node has changed since. Clients
-    should set a deadline of 120 s: changes that may cut the node off wait for proof of reachability. Codes: OK, also when
-    some changes failed (see the outcomes); PERMISSION_DENIED on the read socket; NOT_FOUND when the daemon gave out no
-    plan of that hash; ABORTED when the node has changed since; FAILED_PRECONDITION when nothing could be journalled.
+    """Carries out the plan of that hash: all of it or nothing, except changes that have to wait for a job, the clock or a
+    host that answers. Those are left out from the start and told as DEFERRED. When one of the others fails, everything
+    that was done is given back and told as REVERTED, with the reason. The plan is made again first, and refused when the
+    node has changed since. Changes that may cut the node off wait for proof of reachability, for up to [tuning]
+    confirm_s: clients should set a deadline of confirm_s and 120 s more. A call that is given up goes on. Codes: OK, also
+    when everything was given back or had to wait (see the outcomes); PERMISSION_DENIED on the read socket; NOT_FOUND
+    when the daemon does not remember a plan of that hash; ABORTED when the node has changed since, something else is
+    being applied or given back, or an earlier apply is not given back yet; FAILED_PRECONDITION when the journal cannot
+    be read or written.
     """
     Revert: grpc.UnaryUnaryMultiCallable[
         clockgate.v1.tuning_pb2.RevertRequest,
         clockgate.v1.tuning_pb2.RevertResponse,
     ]
-    """Gives back what was found before, newest first, and only where nobody else has changed the value since. Codes: OK;
-    PERMISSION_DENIED on the read socket; FAILED_PRECONDITION when the journal cannot be read.
+    """Gives back what was found before, newest first, and only where nobody else has changed the value since; all others
+    are told as LEFT. While a job or the clock forbids that a link is reset nothing is given back, and everything is told
+    as DEFERRED. What could not be written is told as FAILED, and tried again by the next call. Clients should set the
+    same deadline as for Apply. Codes: OK, also when nothing is applied; PERMISSION_DENIED on the read socket; ABORTED
+    while something else is being applied or given back; FAILED_PRECONDITION when the journal cannot be read or written.
     """
 
 class TuningServicer(metaclass=abc.ABCMeta):
@@ -69,17 +79,24 @@ class TuningServicer(metaclass=abc.ABCMeta):
         request: clockgate.v1.tuning_pb2.VerifyRequest,
         context: grpc.ServicerContext,
     ) -> clockgate.v1.tuning_pb2.VerifyResponse:
-        """Compares what was applied with what is. Clients should set a deadline of 10 s. Codes: OK, also when it differs."""
+        """Compares what was applied with what is. Clients should set a deadline of 10 s. Codes: OK, also when it differs;
+        RESOURCE_EXHAUSTED while two other comparisons are being made; FAILED_PRECONDITION when the journal cannot be read.
+        """
     @abc.abstractmethod
     def Apply(
         self,
         request: clockgate.v1.tuning_pb2.ApplyRequest,
         context: grpc.ServicerContext,
     ) -> clockgate.v1.tuning_pb2.ApplyResponse:
-        """Carries out the plan of that hash. It is made again first, and refused when the node has changed since. Clients
-        should set a deadline of 120 s: changes that may cut the node off wait for proof of reachability. Codes: OK, also when
-        some changes failed (see the outcomes); PERMISSION_DENIED on the read socket; NOT_FOUND when the daemon gave out no
-        plan of that hash; ABORTED when the node has changed since; FAILED_PRECONDITION when nothing could be journalled.
+        """Carries out the plan of that hash: all of it or nothing, except changes that have to wait for a job, the clock or a
+        host that answers. Those are left out from the start and told as DEFERRED. When one of the others fails, everything
+        that was done is given back and told as REVERTED, with the reason. The plan is made again first, and refused when the
+        node has changed since. Changes that may cut the node off wait for proof of reachability, for up to [tuning]
+        confirm_s: clients should set a deadline of confirm_s and 120 s more. A call that is given up goes on. Codes: OK, also
+        when everything was given back or had to wait (see the outcomes); PERMISSION_DENIED on the read socket; NOT_FOUND
+        when the daemon does not remember a plan of that hash; ABORTED when the node has changed since, something else is
+        being applied or given back, or an earlier apply is not given back yet; FAILED_PRECONDITION when the journal cannot
+        be read or written.
         """
     @abc.abstractmethod
     def Revert(
@@ -87,8 +104,11 @@ class TuningServicer(metaclass=abc.ABCMeta):
         request: clockgate.v1.tuning_pb2.RevertRequest,
         context: grpc.ServicerContext,
     ) -> clockgate.v1.tuning_pb2.RevertResponse:
-        """Gives back what was found before, newest first, and only where nobody else has changed the value since. Codes: OK;
-        PERMISSION_DENIED on the read socket; FAILED_PRECONDITION when the journal cannot be read.
+        """Gives back what was found before, newest first, and only where nobody else has changed the value since; all others
+        are told as LEFT. While a job or the clock forbids that a link is reset nothing is given back, and everything is told
+        as DEFERRED. What could not be written is told as FAILED, and tried again by the next call. Clients should set the
+        same deadline as for Apply. Codes: OK, also when nothing is applied; PERMISSION_DENIED on the read socket; ABORTED
+        while something else is being applied or given back; FAILED_PRECONDITION when the journal cannot be read or written.
         """
 
 def add_TuningServicer_to_server(servicer: TuningServicer, server: grpc.Server) -> None: ...

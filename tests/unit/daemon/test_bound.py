@@ -188,6 +188,22 @@ def test_every_update_of_the_reference_has_an_id_of_its_own() -> None:
     assert judged(GOOD).update_id != judged(tracked(ref_wall_ns=WALL_NS - 9 * SECOND)).update_id
 
 
+def test_the_claim_rests_on_the_samples_of_every_source_that_takes_part() -> None:
+    assert judged(GOOD).oldest_sample_ns is None
+    selected = replace(SELECTED, oldest_sample_s=80)
+    other = replace(selected, name="192.0.2.2", is_selected=False, oldest_sample_s=500)
+    assert judged(replace(GOOD, sources=(selected, other))).oldest_sample_ns == 80 * SECOND
+    assert not judged(replace(GOOD, sources=(selected, other))).is_combined
+    taking_part = replace(other, is_combined=True)
+    assert judged(replace(GOOD, sources=(selected, taking_part))).is_combined
+    assert judged(replace(GOOD, sources=(selected, taking_part))).oldest_sample_ns == 500 * SECOND
+
+
+def test_what_the_last_update_found_is_passed_on() -> None:
+    assert judged(GOOD).last_offset_ns is None
+    assert judged(tracked(last_offset_ns=-17)).last_offset_ns == -17
+
+
 HEAD, TAIL = "C0000201,192.0.2.1,3,1800000000.000000000", "0.000000000,-0.000005000,0.000005000"
 
 

@@ -15,6 +15,7 @@ TRACKING = (
     "-0.040,0.014,1.025,0.000011988,0.000072772,64.2,Normal"
 )
 SOURCE = "^,*,192.0.2.1,1,6,377,11,0.000001010,0.000001481,0.000006056"
+STATS = "192.0.2.1,14,8,832,-0.001,0.112,0.000001010,0.000002300"
 NTPDATA_HEAD = "192.0.2.1,C0000201,123,192.0.2.9,C0000209,Normal,4,Server,1,6,64,-25,0.000000030,0.000000,0.000000"
 NTPDATA_TAIL = (
     "1796071939.930555882,-0.000001481,0.000011988,0.000000062,0.000060741,0.00,"
@@ -62,10 +63,42 @@ def test_every_value_is_turned_into_our_units_and_sign() -> None:
             root_dispersion_ns=72772,
             update_interval_ns=64_200_000_000,
             leap_status=LeapStatus.NORMAL,
+            last_offset_ns=471,
         ),
         sources=(SourceLine("192.0.2.1", False, True, 1, 6, 0o377),),
         upstreams=(Upstream("192.0.2.1", 1, "47505300"),),
     )
+
+
+def test_the_oldest_sample_is_the_newest_and_the_span_of_all_and_never_too_young() -> None:
+    assert report(TRACKING, SOURCE, STATS, ntpdata()).sources == (
+        SourceLine("192.0.2.1", False, True, 1, 6, 0o377, oldest_sample_s=11 + 832 + 2),
+    )
+    assert report(TRACKING, SOURCE, ntpdata()).sources[0].oldest_sample_s is None
+
+
+def test_sources_that_take_part_in_the_estimate_are_told_from_others() -> None:
+    lines = [with_field(SOURCE, 1, state) for state in ("*", "+", "-", "?", "x", "~")]
+    assert [source.is_combined for source in report(TRACKING, *lines).sources] == [False, True, *[False] * 4]
+
+
+def test_a_source_without_samples_has_no_oldest_one() -> None:
+    other = with_field(with_field(SOURCE, 1, "?"), 2, "192.0.2.2")
+    unreached = with_field(other, 6, "4294967295")
+    nothing = "192.0.2.2,0,0,0,0.000,2000.000,0.000000000,4.000000000"
+    assert report(TRACKING, SOURCE, unreached, STATS, nothing).sources[1].oldest_sample_s is None
+
+
+def test_two_clocks_of_one_name_both_count_as_old_as_the_older() -> None:
+    clock, stats = with_field(with_field(SOURCE, 0, "#"), 2, "PPS"), with_field(STATS, 0, "PPS")
+    read = report(TRACKING, clock, with_field(clock, 6, "90"), stats, with_field(stats, 3, "5"))
+    assert [source.oldest_sample_s for source in read.sources] == [11 + 832 + 2, 90 + 832 + 2]
+
+
+def test_a_followed_source_without_statistics_is_garbled_and_another_is_not() -> None:
+    other = with_field(SOURCE, 2, "192.0.2.2")
+    assert "192.0.2.2" in refusal(text(TRACKING, SOURCE, with_field(other, 1, "+"), STATS)).detail
+    assert report(TRACKING, SOURCE, with_field(other, 1, "-"), STATS).sources[1].oldest_sample_s is None
 
 
 def test_a_clock_that_chronyd_calls_slow_has_a_negative_offset() -> None:
@@ -80,6 +113,13 @@ def test_recorded_answers_of_chrony_4_3_are_read() -> None:
     local = parse((RECORDED / "local_reference.csv").read_bytes())
     assert isinstance(local, ChronyReport)
     assert (local.tracking.ref_id, local.sources, local.upstreams) == ("7F7F0101", (), ())
+    dated = parse((RECORDED / "client_with_stats.csv").read_bytes())
+    assert isinstance(dated, ChronyReport)
+    assert dated.sources == (SourceLine("127.0.0.1", False, True, 8, -2, 0o377, oldest_sample_s=8),)
+    assert dated.upstreams == client.upstreams
+    reset = parse((RECORDED / "after_reset.csv").read_bytes())
+    assert isinstance(reset, ChronyReport)
+    assert (reset.tracking.ref_wall_ns, reset.sources[0].oldest_sample_s) == (None, None)
     fresh = parse((RECORDED / "unsynchronised.csv").read_bytes())
     assert isinstance(fresh, ChronyReport)
     assert fresh.tracking.leap_status is LeapStatus.UNSYNCHRONISED
@@ -95,10 +135,11 @@ def test_commas_in_the_name_of_a_reference_clock_do_not_shift_columns() -> None:
     # 2C is a comma, so the name of 502C2C31 is "P,,1".
     tracking = with_field(with_field(TRACKING, 1, "P,,1"), 0, "502C2C31")
     source = "#,*,P,,1,0,4,377,11,0.000001010,0.000001481,0.000006056"
-    read = report(tracking, source, ntpdata("502C2C31", "P,,1"))
+    stats = "P,,1,14,8,832,-0.001,0.112,0.000001010,0.000002300"
+    read = report(tracking, source, stats, ntpdata("502C2C31", "P,,1"))
     assert read.tracking.source_name == "P,,1"
     assert read.tracking.skew_ppb == 1025
-    assert read.sources == (SourceLine("P,,1", True, True, 0, 4, 0o377),)
+    assert read.sources == (SourceLine("P,,1", True, True, 0, 4, 0o377, oldest_sample_s=845),)
     assert read.upstreams == (Upstream("192.0.2.1", 1, "502C2C31"),)
 
 
@@ -153,6 +194,12 @@ def test_errors_on_stdout_mean_unreachable(line: str) -> None:
         text(TRACKING, SOURCE, "506 Cannot talk to daemon", ntpdata()),
         text(TRACKING, SOURCE, ntpdata(more=2)),
         text(TRACKING, SOURCE, ntpdata(), SOURCE),
+        text(TRACKING, SOURCE, STATS, SOURCE),
+        text(TRACKING, SOURCE, ntpdata(), STATS),
+        text(TRACKING, SOURCE, STATS.rpartition(",")[0]),
+        text(TRACKING, SOURCE, with_field(STATS, 3, "-1")),
+        text(TRACKING, SOURCE, with_field(STATS, 4, "nan")),
+        text(TRACKING, with_field(SOURCE, 6, "-1")),
         text(SOURCE, TRACKING),
         text(with_field(SOURCE, 1, "!")),
         text(TRACKING, with_field(SOURCE, 5, "388")),
@@ -187,7 +234,7 @@ def test_no_bytes_make_the_parser_raise(output: bytes) -> None:
 
 @given(st.data())
 def test_no_damaged_report_makes_the_parser_raise(data: st.DataObject) -> None:
-    whole = text(TRACKING, SOURCE, ntpdata())
+    whole = text(TRACKING, SOURCE, STATS, ntpdata())
     start = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(start, min(len(whole), start + 40)))
     middle = data.draw(st.one_of(st.binary(max_size=8), st.sampled_from([b",", b"\n", b"nan", b"-", b"9" * 30])))

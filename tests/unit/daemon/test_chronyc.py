@@ -1,3 +1,4 @@
+import logging
 import os
 from pathlib import Path
 
@@ -53,10 +54,36 @@ def test_an_answer_becomes_evidence_dated_before_the_question(tmp_path: Path) ->
     assert evidence.bound_ns == 72_946 + 3_166 + 5_994 + 1_000 + 96
 
 
-def test_chronyc_is_asked_for_three_reports_over_the_one_socket(tmp_path: Path) -> None:
+def test_chronyc_is_asked_for_all_reports_at_once_over_the_one_socket(tmp_path: Path) -> None:
     source(tmp_path, f'echo "$@" >{tmp_path / "asked"}').read()
     asked = (tmp_path / "asked").read_text().split()
-    assert asked == ["-h", str(tmp_path / "chronyd.sock"), "-c", "-n", "-m", "tracking", "sources", "ntpdata"]
+    reports = ["tracking", "sources", "sourcestats", "ntpdata"]
+    assert asked == ["-h", str(tmp_path / "chronyd.sock"), "-c", "-n", "-m", *reports]
+
+
+def test_chronyd_is_told_to_forget_and_to_measure_anew_in_one_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert source(tmp_path, f'for one in "$@"; do echo "$one"; done >{tmp_path / "asked"}').forget()
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "-h", str(tmp_path / "chronyd.sock"), "-m", "reset sources", "burst 8/16"
+    ]  # fmt: skip
+    assert "drop its samples" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("script", "part"),
+    [("echo 501 Not authorised; exit 1", "501 Not authorised"), ("exec sleep 60", "said ''")],
+)
+def test_a_chronyd_that_does_not_forget_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, script: str, part: str
+) -> None:
+    assert not source(tmp_path, script, timeout_s=0.5 if "sleep" in script else 30).forget()
+    assert part in caplog.text
+    assert "keeps its samples" in caplog.text
+    assert not ChronycSource(tmp_path / "s", BoundPolicy(), "boot-1", program=str(tmp_path / "no-chronyc")).forget()
+    assert "no-chronyc cannot be run" in caplog.text
 
 
 def test_a_local_reference_is_evidence_without_a_bound(tmp_path: Path) -> None:

@@ -36,9 +36,18 @@ def test_a_program_that_hangs_is_killed_and_reaped_in_time(tmp_path: Path, scrip
     assert is_gone(tmp_path)
 
 
-def test_a_hanging_grandchild_is_killed_too(tmp_path: Path) -> None:
-    program = fake_program(tmp_path, f"sleep 60 & echo $! >{tmp_path / 'grandchild'}; wait")
-    run_bounded([str(program)], 2, LIMIT)
+@pytest.mark.parametrize(
+    ("script", "ending"),
+    [
+        ("sleep 60 & echo $! >{file}; wait", Ending.TIMED_OUT),
+        ("sleep 60 <&- >&- 2>&- & echo $! >{file}; echo done; exit 4", Ending.EXITED),
+    ],
+    ids=["waited for", "left behind with its pipes closed"],
+)
+def test_a_hanging_grandchild_is_killed_too(tmp_path: Path, script: str, ending: Ending) -> None:
+    outcome = run_bounded([str(fake_program(tmp_path, script.format(file=tmp_path / "grandchild")))], 2, LIMIT)
+    assert outcome.ending is ending
+    assert (outcome.exit_code, outcome.stdout) == ((4, b"done\n") if ending is Ending.EXITED else (None, b""))
     grandchild = Path("/proc", (tmp_path / "grandchild").read_text().strip(), "stat")
     due = time.monotonic() + 10
     # It is init's to reap; until then it may be seen as a zombie.

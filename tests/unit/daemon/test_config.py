@@ -182,6 +182,13 @@ def test_reading_must_outlive_the_slowest_cycle() -> None:
     assert "wanted more than 2.5, the sum of [clock] poll_interval_s and [chrony] timeout_s and 0.5 for ptp4l" in line
 
 
+def test_a_job_cannot_have_more_leases_than_there_are() -> None:
+    (line,) = problems("[leases]\nmax_leases = 4\nmax_per_job = 5\n")
+    assert line == f"{FILE}: [leases] max_per_job = 5: wanted at most max_leases, which is 4"
+    (line,) = problems("[leases]\nmax_leases = 8\n")
+    assert "max_per_job = 16: wanted at most max_leases, which is 8" in line
+
+
 def test_recorded_source_needs_its_file() -> None:
     (line,) = problems("[clock]\nmode = 'observe'\nsource = 'recorded'\n")
     assert line.startswith(f'{FILE}: [recorded] file = "": wanted the path of a recording')

@@ -29,7 +29,7 @@ def test_numbers_equal_those_of_the_api(own: type[IntEnum], enum: Any, prefix: s
 
 
 # What a verdict adds to a reading's own causes; the daemon's readings never carry these.
-VERDICT_CODES = range(32, 41)
+VERDICT_CODES = {*range(32, 41), clock_pb2.REASON_CODE_CAUSALITY_VIOLATED}
 
 
 def test_reason_codes_of_the_daemon_are_all_but_the_verdicts_own() -> None:

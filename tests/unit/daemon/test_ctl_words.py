@@ -23,6 +23,10 @@ from support.daemon import environment
         ("unix:///f.sock", None, "/f.sock"),
         (None, "unix:rel.sock", "rel.sock"),
         ("./rel:1.sock", None, "rel:1.sock"),
+        # What is empty was not given: to the trainer too.
+        (None, "", "/run/clockgate/clockgate.sock"),
+        ("", "/v.sock", "/v.sock"),
+        ("", "", "/run/clockgate/clockgate.sock"),
     ],
 )
 def test_address_is_the_flag_then_the_variable_then_the_default(
@@ -32,14 +36,14 @@ def test_address_is_the_flag_then_the_variable_then_the_default(
     assert address.read_address(flag, environ) == Path(path)
 
 
-@pytest.mark.parametrize("text", ["", "unix:", "host:9776", "dns:host"])
+@pytest.mark.parametrize("text", ["unix:", "host:9776", "dns:host"])
 def test_address_that_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(address.AddressError, match="wanted the path of a socket, or unix:PATH"):
         address.read_address(text, {})
 
 
 def test_admin_address_does_not_follow_the_variable() -> None:
-    assert address.admin_address(None) == Path("/run/clockgate/admin/admin.sock")
+    assert address.admin_address(None) == address.admin_address("") == Path("/run/clockgate/admin/admin.sock")
     assert address.admin_address("unix:/a") == Path("/a")
 
 

@@ -46,7 +46,8 @@ class Host:
     def stamp(self) -> host.Stamp:
         late_ns = self.preempted_ns[0]
         self.preempted_ns = self.preempted_ns[1:] + self.preempted_ns[:1]
-        return host.Stamp(self.boot_ns, self.boot_ns - self.asleep_ns, self.boot_ns + self.stepped_ns + late_ns)
+        wall_ns = self.boot_ns + self.stepped_ns + late_ns
+        return host.Stamp(self.boot_ns, self.boot_ns - self.asleep_ns, wall_ns, error_ns=late_ns)
 
     def rate(self) -> host.RateStamp:
         return host.RateStamp(self.boot_ns - self.gained_ns, self.boot_ns, 0)
@@ -115,6 +116,60 @@ def test_a_step_of_the_wall_clock_is_noticed_in_the_same_cycle(step_ns: int) -> 
     assert (last.state, last.epoch) == (ClockState.DISRUPTED, 2)
     assert codes(last) == [ReasonCode.CLOCK_STEPPED]
     assert daemon.cycles().state is ClockState.ACQUIRING
+
+
+def test_a_step_smaller_than_what_three_torn_looks_can_tell_is_none() -> None:
+    daemon = Daemon()
+    daemon.host.preempted_ns = [80 * MS, 70 * MS, 90 * MS]
+    daemon.cycles(4)
+    assert daemon.cycles(4).epoch == 1
+    daemon.host.preempted_ns = [0]
+    assert daemon.cycles(4).epoch == 1
+
+
+def test_a_time_daemon_of_ours_is_told_once_to_forget_what_it_measured_before_a_step() -> None:
+    told: list[int] = []
+    publisher = Publisher(reading(sequence=0, epoch=1))
+
+    def forget() -> bool:
+        told.append(publisher.latest().epoch)
+        return True
+
+    daemon = Daemon(publisher=publisher, forget=forget)
+    daemon.cycles(4)
+    daemon.host.stepped_ns += 5 * MS
+    daemon.cycles(4)
+    assert told == [2], "after the reading that says so was published"
+    daemon.cycle.reconfigure(source=daemon.host, policy=StatePolicy(), interval_s=1)
+    daemon.host.stepped_ns += 5 * MS
+    daemon.cycles(4)
+    assert told == [2], "the new source is nobody's that could be told"
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_samples_of_a_time_daemon_that_forgot_need_no_waiting_out(forgets: bool) -> None:
+    daemon = Daemon(forget=lambda: forgets)
+    daemon.host.answer = lambda at_ns: evidence(at_ns, update_id="1", oldest_sample_ns=100 * SECOND)
+    daemon.cycles(4)
+    daemon.host.stepped_ns += 5 * MS
+    daemon.cycles(2)
+    daemon.host.answer = lambda at_ns: evidence(at_ns, update_id="2", oldest_sample_ns=3 * SECOND)
+    # Two seconds after the break, by the whole seconds that chronyd tells, it looks three seconds old.
+    assert daemon.cycles().state is (ClockState.ACQUIRING if forgets else ClockState.DISRUPTED)
+
+
+def test_a_pretended_step_makes_nobody_forget() -> None:
+    told: list[int] = []
+
+    def forget() -> bool:
+        told.append(1)
+        return True
+
+    daemon = Daemon(forget=forget)
+    daemon.cycles(4)
+    daemon.drills.start(Step(SECOND), 10 * SECOND)
+    assert daemon.cycles().epoch == 2
+    assert told == []
 
 
 def test_sleep_is_noticed() -> None:

@@ -71,6 +71,12 @@ def test_a_step_breaks_continuity_beside_real_breaks() -> None:
     assert seen == evidence(7)
     assert [reason.code for reason in continuity.breaks] == [ReasonCode.SUSPENDED, ReasonCode.CLOCK_STEPPED]
     assert "-1000 ms" in continuity.breaks[1].detail
+    assert not continuity.is_known_to_source
+
+
+def test_a_pretended_step_alone_spoils_no_measurement() -> None:
+    _, continuity = distort(evidence(7), UNBROKEN, Step(-SECOND))
+    assert (continuity.is_known_to_source, continuity.set_back_ns) == (True, 0)
 
 
 def test_without_a_fault_nothing_changes() -> None:

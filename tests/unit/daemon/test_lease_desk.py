@@ -61,6 +61,20 @@ def test_an_overdue_lease_forbids_nothing_although_nobody_looked() -> None:
     assert desk.open_leases() == ()
 
 
+def test_other_limits_hold_at_once_for_what_is_open_and_what_comes() -> None:
+    clock = Clock()
+    desk = LeaseDesk(LIMITS, now_boot_ns=clock)
+    waiting = Waiting(desk, opened(desk))
+    clock.now_ns = 60
+    desk.limit(LeaseLimits(max_leases=1, max_per_job=1, idle_ns=50, refuse_broken_ns=50))
+    assert desk.limits.idle_ns == 50
+    assert waiting.result() is Ending.EXPIRED
+    opened(desk)
+    refused = desk.open("train", 1)
+    assert isinstance(refused, Refused)
+    assert refused.kind is RefusalKind.FULL
+
+
 def test_a_check_of_its_job_and_rank_keeps_a_lease_alive_and_does_not_wake_a_dead_one() -> None:
     clock = Clock()
     desk = LeaseDesk(LIMITS, now_boot_ns=clock)

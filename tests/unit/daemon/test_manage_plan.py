@@ -3,7 +3,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from clockgated.manage.facts import Facts, TimeDaemon, UnitState
+from clockgated.manage.facts import Facts, Interface, TimeDaemon, UnitState, Version
 from clockgated.manage.mode import PlanCode
 from clockgated.manage.plan import make_plan, plan_as_json, print_plan
 from clockgated.manage.planned import Folders, Plan, PlannedDaemon, escape_instance
@@ -75,17 +75,46 @@ def test_linuxptp_never_steps_again_in_the_same_boot(what: ManageSettings, facts
         (NTP_CLIENT, PLAIN, {"chronyd"}),
         (NTP_CLIENT, replace(PLAIN, has_clock_right=False), set()),
         (PTP_SOFTWARE, PLAIN, {"ptp4l@eth0"}),
+        (PTP_SOFTWARE, replace(PLAIN, has_clock_right=False), set()),
         (PTP_HARDWARE, PROVEN, {"phc2sys@eth0"}),
+        (PTP_HARDWARE, replace(PROVEN, has_clock_right=False), set()),
         (PTP_AND_NTP, PLAIN, {"chronyd"}),
         (PTP_AND_NTP, PROVEN, {"chronyd"}),
         (GRANDMASTER, PROVEN, {"chronyd"}),
         (replace(GRANDMASTER, mode=Mode.PTP), PROVEN, {"phc2sys@eth0"}),
     ],
 )
-def test_exactly_one_daemon_has_the_right_to_set_the_clock(
+def test_at_most_one_daemon_has_the_right_to_set_the_clock(
     what: ManageSettings, facts: Facts, steering: set[str]
 ) -> None:
     assert {one.name for one in plan(what, facts).daemons if one.needs_clock_right} == steering
+
+
+@pytest.mark.parametrize("version", LINUXPTP_VERSIONS)
+@pytest.mark.parametrize(
+    ("what", "cards", "ending"),
+    [
+        (PTP_SOFTWARE, (nic("eth0"),), "ptp4l-eth0.conf"),
+        (PTP_HARDWARE, (nic("eth0", phc=0, proven=True),), "phc2sys-eth0.conf"),
+    ],
+    ids=["software", "hardware"],
+)
+def test_container_tells_servos_that_start_anew_when_refused_to_measure_only(
+    version: Version, what: ManageSettings, cards: tuple[Interface, ...], ending: str
+) -> None:
+    facts = host(None, version, *cards)
+    bare = plan(what, replace(facts, has_clock_right=False))
+    free = {file.path.rpartition("/")[2] for file in bare.files if "free_running 1" in file.text.splitlines()}
+    assert free == ({ending} if version >= (4, 0) else set())
+    assert [one.runs_free for one in bare.ptp] == [free == {"ptp4l-eth0.conf"}]
+    assert not any("free_running" in file.text for file in plan(what, facts).files)
+
+
+def test_container_tells_nobody_who_only_feeds_chronyd_to_measure_only() -> None:
+    for what in (PTP_AND_NTP, GRANDMASTER):
+        made = plan(what, replace(host((4, 3), (4, 4)), has_clock_right=False))
+        assert not any("free_running" in file.text for file in made.files)
+        assert not any(one.runs_free for one in made.ptp)
 
 
 def test_container_runs_chronyd_without_clock_control_and_says_so() -> None:
@@ -309,17 +338,13 @@ def test_every_plan_is_whole(wish: ManageSettings, facts: Facts) -> None:
     assert made.mode is not Mode.AUTO
     assert made.reasons
     assert bool(made.daemons) is (made.mode is not Mode.OBSERVE)
-    assert sum(one.needs_clock_right for one in made.daemons) == (bool(made.daemons) and _steers(made, facts))
+    assert sum(one.needs_clock_right for one in made.daemons) == (bool(made.daemons) and facts.has_clock_right)
     paths = {file.path for file in made.files}
     assert len(paths) == len(made.files)
     for one in made.daemons:
         # Each reads a file of the plan and nothing else of ours.
         assert one.argv[one.argv.index("-f") + 1] in paths
     assert len({one.unit_name for one in made.daemons}) == len(made.daemons)
-
-
-def _steers(made: Plan, facts: Facts) -> bool:
-    return facts.has_clock_right or made.mode is Mode.PTP
 
 
 @given(keys=st.permutations(["mode", "take_over", "ntp", "ptp"]), inner=st.permutations(["servers", "min_sources"]))

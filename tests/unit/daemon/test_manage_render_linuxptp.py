@@ -195,16 +195,17 @@ PTP = st.builds(
     card=st.sampled_from(["ice", "bcmgenet", "mlx5_core"]).map(lambda driver: replace(CARD, driver=driver)),
     hardware=st.booleans(),
     is_fed=st.booleans(),
+    free=st.booleans(),
 )
 def test_every_rendered_option_is_legal(
-    ptp: PtpSettings, version: Version, card: Interface, hardware: bool, is_fed: bool
+    ptp: PtpSettings, version: Version, card: Interface, hardware: bool, *, is_fed: bool, free: bool
 ) -> None:
     feed = (SOCK if legal(LINUXPTP, version, "clock_servo=refclock_sock") else SHM) if is_fed else None
     one = group(card, hardware=hardware, feed=feed)
     tool = Tool("x", version)
     for rendered in (
-        render_ptp4l(ptp, tool, one, PLACES, fixed=not is_fed),
-        render_phc2sys(ptp, tool, one, PLACES, fixed=not is_fed),
+        render_ptp4l(ptp, tool, one, PLACES, fixed=not is_fed, free=free),
+        render_phc2sys(ptp, tool, one, PLACES, fixed=not is_fed, free=free),
     ):
         for name, value in values(rendered).items():
             assert legal(LINUXPTP, version, name), name

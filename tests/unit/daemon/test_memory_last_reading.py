@@ -3,8 +3,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clockgated.clock.breach import Breach
 from clockgated.clock.model import Reason, ReasonCode, Reference
-from clockgated.clock.state import Breach
 from clockgated.memory.last_reading import LastReadingFile, encode, parse
 from clockgated.memory.resume import Discarded, SavedReading
 from hypothesis import given
@@ -31,7 +31,10 @@ def test_a_saved_reading_is_read_back_as_it_was(tmp_path: Path) -> None:
         SAVED,
         reading=replace(READING, estimate_95_ns=7),
         update_id="1",
-        breach=Breach((Reason(ReasonCode.SUSPENDED, "slept"),), "0"),
+        breach=Breach(
+            (Reason(ReasonCode.SUSPENDED, "slept"),), "0", over_boot_ns=7, younger_ns=8, settled_update_id="3"
+        ),
+        steering_ppb=9,
     )
     for saved in (SAVED, bare, broken):
         file.save(saved)

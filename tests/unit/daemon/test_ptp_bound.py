@@ -34,7 +34,9 @@ def judged(
         now_ns = START + cycle * SECOND
         report = a_report(ingress_ns=now_ns, offset_ns=offsets_ns[cycle - first] if offsets_ns else 0)
         own = system if policy.stamps is Stamps.HARDWARE else None
-        seen = PtpLook(as_of_boot_ns=cycle * SECOND, now_ns=now_ns, system=own, table_utc_offset_s=37)
+        seen = PtpLook(
+            as_of_boot_ns=cycle * SECOND, now_ns=now_ns, system=own, correction_ppb=0.0, table_utc_offset_s=37
+        )
         if cycle == first + syncs - 1:
             report, seen = replace(report, **changes), replace(seen, **(look or {}))
         judgement = judge(report, seen, window, policy)
@@ -66,9 +68,35 @@ def test_the_bound_is_the_sum_of_its_terms() -> None:
     evidence = judgement.evidence
     assert evidence.bound_ns == 40 + 900 + 2_000 + 16 + 5_000 + 100
     assert evidence.kind is SourceKind.PTP
-    assert evidence.growth_ppb == 50_000
+    assert (evidence.growth_ppb, evidence.steering_ppb) == (50_000, 500_000)
     assert evidence.offset_ns == 1 - 70
     assert evidence.faults == ()
+
+
+@pytest.mark.parametrize("policy", [HARDWARE, SOFTWARE])
+@pytest.mark.parametrize(
+    ("correction_ppb", "ageing_ns"),
+    [(0.0, 5_000), (30_000.0, 8_000), (-30_000.0, 8_000), (-500_000.0, 55_000), (None, 55_000)],
+)
+def test_a_clock_ages_by_its_drift_and_by_the_correction_in_force(
+    policy: PtpPolicy, correction_ppb: float | None, ageing_ns: int
+) -> None:
+    look = {"now_ns": START + 7 * SECOND + SECOND // 10, "correction_ppb": correction_ppb}
+    assert terms_of(judged(policy, look=look))["ageing_ns"] == ageing_ns
+
+
+@pytest.mark.parametrize(("syncs", "is_provisional"), [(1, True), (7, True), (8, False), (20, False)])
+def test_evidence_of_few_syncs_is_provisional(syncs: int, is_provisional: bool) -> None:
+    assert judged(syncs=syncs).evidence.is_provisional == is_provisional
+
+
+@pytest.mark.parametrize("steering", [Steering.CHRONYD, Steering.NOBODY])
+def test_a_servo_of_ptp_that_does_not_steer_moves_nothing(steering: Steering) -> None:
+    policy = replace(SOFTWARE, steering=steering)
+    judgement = judged(policy, look={"now_ns": START + 7 * SECOND + SECOND // 10, "correction_ppb": None})
+    assert terms_of(judgement)["ageing_ns"] == 5_000
+    assert judgement.evidence.steering_ppb == 0
+    assert not any("servo" in text for text in judgement.evidence.assumptions)
 
 
 def test_utc_bound_adds_the_accuracy_of_the_grandmaster() -> None:
@@ -190,7 +218,7 @@ def test_age_is_by_our_own_watch_when_the_clock_was_set_back() -> None:
     window = judged().window
     report = a_report(ingress_ns=START + 7 * SECOND)
     # Three seconds later, but the clock that stamped the Sync shows the same second again.
-    look = PtpLook(as_of_boot_ns=10 * SECOND, now_ns=START + 7 * SECOND, system=EXACT)
+    look = PtpLook(as_of_boot_ns=10 * SECOND, now_ns=START + 7 * SECOND, system=EXACT, correction_ppb=0.0)
     terms = judge(report, look, window, HARDWARE).terms
     assert terms is not None
     assert terms.ageing_ns == 150_000

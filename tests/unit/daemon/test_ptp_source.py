@@ -116,6 +116,21 @@ def test_software_stamps_need_no_hardware_clock(node: Node) -> None:
     assert evidence.bound_ns is not None
 
 
+@pytest.mark.parametrize(("settings", "ageing_ns"), [(SOFTWARE, 40_000), (HARDWARE, 35_000)])
+def test_a_sync_ages_by_what_corrects_the_clock_that_it_measured(
+    node: Node, settings: PtpSettings, ageing_ns: int
+) -> None:
+    source = node.source(settings, with_feed=True)
+    node.kernel = KernelLook(0, -30_000.0, 10_000, 0, KernelState.OK)
+    node.feed.feed("ptp4l[1.000]: master offset          0 s2 freq  +20000 path delay       900")
+    node.says_sync(settings)
+    node.now_ns += SECOND // 2
+    source.read()
+    assert source.judgement is not None
+    assert source.judgement.terms is not None
+    assert source.judgement.terms.ageing_ns == ageing_ns
+
+
 def test_outside_the_ptp_timescale_the_hardware_clock_shows_utc(node: Node) -> None:
     node.phc_error_ns = 0
     evidence = cycles(node, node.source(HARDWARE), HARDWARE, ptpTimescale="0")
@@ -210,6 +225,12 @@ def test_denied_steering_is_a_fault_where_ptp4l_should_steer(node: Node) -> None
 def test_denied_steering_is_known_without_a_log_too(node: Node) -> None:
     node.may_set_clock = False
     assert codes(cycles(node, node.source(SOFTWARE), SOFTWARE)) == {ReasonCode.STEERING_DENIED}
+
+
+def test_nobody_steers_where_nobody_may_even_before_a_process_is_seen(node: Node) -> None:
+    settings = replace(SOFTWARE, policy=replace(SOFTWARE.policy, steering=Steering.NOBODY))
+    node.may_set_clock = None
+    assert cycles(node, node.source(settings), settings).steering_id is None
 
 
 def test_denied_steering_is_a_remark_where_nobody_should_steer(node: Node) -> None:

@@ -46,7 +46,8 @@ def replayed(name: str) -> list[Row]:
         boot_ns, true_offset_ns = int(t_s) * NS, int(Decimal(offset_s.decode()).scaleb(9))
         report = ptp_report(parse(raw))
         assert isinstance(report, PtpReport), report
-        look = PtpLook(boot_ns, EPOCH_NS + boot_ns + true_offset_ns, table_utc_offset_s=37)
+        # The recording holds no frequency; that of the simulated oscillators was next to nothing.
+        look = PtpLook(boot_ns, EPOCH_NS + boot_ns + true_offset_ns, correction_ppb=0.0, table_utc_offset_s=37)
         judgement = judge(report, look, window, POLICY)
         window = judgement.window
         rows.append(Row(int(t_s), true_offset_ns, judgement))

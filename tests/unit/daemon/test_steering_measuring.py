@@ -86,6 +86,7 @@ def test_each_mode_measures_through_its_own_daemons(
     measuring = opened(managed, host((4, 3), (3, 1, 1), nic("eth0")), tmp_path)
     assert measuring.source.kind is kind
     assert set(measuring.feeds) == feeds
+    assert (measuring.forget is None) == (mode == "ptp"), "a chronyd of ours can be told to drop its samples"
     measurement = measuring.source.read()
     measuring.close()
     # Nothing runs yet; the socket that is asked is ours.

@@ -2,8 +2,9 @@ import pytest
 from clockgated import config
 from clockgated.clock.ptp_bound import Stamps, Steering
 from clockgated.clock.state import StatePolicy
+from clockgated.leases import LeaseLimits
 from clockgated.manage.planned import PlannedPtp
-from clockgated.steering.policies import bound_policy, ptp_policy, state_policy
+from clockgated.steering.policies import bound_policy, lease_limits, ptp_policy, state_policy
 
 SETTINGS = config.parse(
     b"""
@@ -15,6 +16,13 @@ SETTINGS = config.parse(
     sync_cycles = 4
     [chrony]
     maxclockerror_ppm = 1.5
+    [leases]
+    max_leases = 5
+    max_per_job = 4
+    idle_s = 1.5
+    refuse_broken_s = 0
+    [ptp]
+    max_frequency_ppm = 200
     """,
     "x.toml",
 )
@@ -30,6 +38,12 @@ def test_settings_reach_the_policies_in_their_units() -> None:
     )
 
 
+def test_settings_reach_the_leases_and_both_have_the_same_defaults() -> None:
+    wanted = LeaseLimits(max_leases=5, max_per_job=4, idle_ns=1_500_000_000, refuse_broken_ns=0)
+    assert lease_limits(SETTINGS) == wanted
+    assert lease_limits(config.Config()) == LeaseLimits()
+
+
 def test_a_chronyd_of_ours_is_known_to_assume_what_it_was_told() -> None:
     observed, own = bound_policy(SETTINGS), bound_policy(SETTINGS, 20.0)
     assert (observed.max_drift_ppb, observed.assumed_clockerror_ppb) == (20_000, 1_500)
@@ -37,8 +51,9 @@ def test_a_chronyd_of_ours_is_known_to_assume_what_it_was_told() -> None:
     assert bound_policy(SETTINGS, 0.0).assumed_clockerror_ppb == 0
 
 
-def planned(hardware: bool, refid: str | None) -> PlannedPtp:
-    return PlannedPtp("eth0", "/s", 7, hardware, "/dev/ptp0" if hardware else None, refid, steers=refid is None)
+def planned(hardware: bool, refid: str | None, runs_free: bool = False) -> PlannedPtp:
+    clock = "/dev/ptp0" if hardware else None
+    return PlannedPtp("eth0", "/s", 7, hardware, clock, refid, steers=refid is None, runs_free=runs_free)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +73,9 @@ def test_who_steers_and_whether_a_port_must_be_slave(
     policy = ptp_policy(SETTINGS, planned(hardware, refid), has_clock_right=right)
     assert (policy.steering, policy.is_slave_demanded, policy.domain) == (steering, demanded, 7)
     assert policy.stamps is (Stamps.HARDWARE if hardware else Stamps.SOFTWARE)
-    assert policy.max_drift_ppb == 20_000
+    assert (policy.max_drift_ppb, policy.max_frequency_ppb) == (20_000, 200_000)
+
+
+def test_a_port_that_only_measures_is_not_asked_to_be_slave() -> None:
+    policy = ptp_policy(SETTINGS, planned(hardware=False, refid=None, runs_free=True), has_clock_right=False)
+    assert (policy.steering, policy.is_slave_demanded) == (Steering.NOBODY, False)

@@ -116,7 +116,7 @@ def test_log_goes_to_the_journal_only_when_stderr_leads_there(tmp_path: Path) ->
         "class JournalHandler(logging.Handler):\n"
         "    def __init__(self, **fields): super().__init__(); self.fields = fields\n"
         "    def emit(self, record):\n"
-        "        import os; os.write(2, f'{self.fields} {record.getMessage()}\\n'.encode())\n"
+        "        import os; os.write(2, f'{self.fields} {self.format(record)}\\n'.encode())\n"
     )
     path = f"{environment()['PYTHONPATH']}:{tmp_path}"
     assert logged("error", PYTHONPATH=path, AS_JOURNAL="1") == "{'SYSLOG_IDENTIFIER': 'clockgated'} two\n"

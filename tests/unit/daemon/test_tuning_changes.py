@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from clockgate.v1 import tuning_pb2, tuning_pb2_grpc
-from clockgated.ctl import tune_changes
+from clockgated.ctl import tune, tune_changes
 from clockgated.ctl.main import main as ctl
 from clockgated.service.tuning_changes import TuningAdminServicer, TuningReadServicer
 from clockgated.service.tuning_results import ENUMERATIONS
@@ -224,3 +224,14 @@ def test_a_long_apply_tells_that_it_waits(served: Served, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("own", "wire", "prefix"), ENUMERATIONS)
 def test_every_result_has_its_name_on_the_wire(own: type[Enum], wire: Any, prefix: str) -> None:
     assert {prefix + member.name for member in own} == set(wire.keys()) - {prefix + "UNSPECIFIED"}
+
+
+def test_a_hash_or_profile_of_odd_bytes_is_asked_for_all_the_same(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served.desk.outcomes = Refused(RefusalKind.UNKNOWN_PLAN, "no such plan")
+
+    assert served.tune("apply", "a\udcff") == 5
+    assert served.desk.asked == [("a?", False)]
+    assert "no such plan" in capsys.readouterr().err
+    assert tune.sendable("a\udcff") == "a?"

@@ -1,5 +1,6 @@
 """The desk on a fake node: plans that moved, applies that meet, drift that is told or set again, stop and start."""
 
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -272,3 +273,46 @@ def test_a_profile_that_is_gone_since_the_plan_is_a_move(node: Node, monkeypatch
     monkeypatch.setattr(node.desk, "_survey", lambda profile, rtt: node.survey("broken", rtt))
 
     assert refusal(node.desk.apply(asked, ignore_leases=False)) is RefusalKind.MOVED
+
+
+def test_a_full_disk_keeps_nobody_from_giving_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.apply()
+
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    node.desk = node.started()
+    assert node.desk.watch()
+    outcomes = node.desk.revert(ignore_leases=False)
+
+    assert not isinstance(outcomes, Refused)
+    assert [one.code for one in outcomes] == [OutcomeCode.REVERTED] * 2
+
+
+def test_what_is_being_given_back_at_this_moment_is_not_told_as_a_mistake(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.apply()
+    journal = JournalFile(node.folder, BOOT)
+    with journal.locked():
+        journal.read()
+        journal.append(Mark.UNDO_ALL, 0, detail="the operator asked")
+
+    with sole_apply(node.folder):
+        node.desk.watch()
+    assert "not given back yet" not in caplog.text
+    node.desk.watch()
+    assert "not given back yet (the operator asked)" in caplog.text
+
+
+def test_an_apply_that_was_not_finished_is_named_without_a_reason_that_nobody_knows(node: Node) -> None:
+    asked = node.desk.plan(None, None).plan_hash
+    journal = JournalFile(node.folder, BOOT)
+    with journal.locked():
+        journal.open("hash")
+
+    found = node.desk.apply(asked, ignore_leases=False)
+
+    assert isinstance(found, Refused)
+    assert "not given back yet; run" in found.why

@@ -1,7 +1,9 @@
+import os
 import socket
 from pathlib import Path
 
-from clockgated.tuning import counters, host_facts, rtt
+import pytest
+from clockgated.tuning import counters, host_facts, roots, rtt
 from clockgated.tuning.links import numa_node, spell_handle
 from clockgated.tuning.pcie import hops_above, speed_gts
 from hypothesis import given
@@ -161,3 +163,12 @@ def test_any_packet_is_read_without_an_error(packet: bytes) -> None:
 def test_the_95th_percentile_is_a_value_that_was_seen() -> None:
     assert rtt.percentile_95(range(1, 101)) == 95
     assert rtt.percentile_95([5]) == 5
+
+
+def test_a_key_on_a_mount_that_cannot_be_written_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key"
+    key.touch(mode=0o644)
+    assert roots.is_writable(key)
+    # What access(2) answers to root as well, with EROFS, in containers.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert not roots.is_writable(key)

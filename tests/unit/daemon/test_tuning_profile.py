@@ -1,3 +1,4 @@
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -114,3 +115,19 @@ def test_any_value_is_read_or_refused_clearly(values: dict[str, object]) -> None
     else:
         message = "x.toml"
     assert "x.toml" in message
+
+
+@pytest.mark.parametrize("text", ["flows = NUMBER", '[sysctl]\n"vm.swappiness" = NUMBER', "extends = NUMBER"])
+def test_a_number_that_is_too_long_to_be_spelled_is_told(text: str, tmp_path: Path) -> None:
+    site(tmp_path, "lab", text.replace("NUMBER", "0x" + "f" * 10_000))
+    with pytest.raises(ConfigError, match=r"a number of thousands of digits.*: wanted"):
+        load("lab", tmp_path)
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_or_a_device_in_place_of_a_profile_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "endless.toml").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(ConfigError, match="is no regular file"):
+            load(name, tmp_path)

@@ -223,3 +223,17 @@ def test_a_site_key_that_is_not_there_yet_is_pending() -> None:
 def test_a_site_key_stands_in_for_the_rule() -> None:
     plan = plan_for(facts(rtt_us=50_000), profile(sysctl={RMEM: "4096 131072 8388608"}))
     assert [one.wanted for one in plan.changes if one.knob.key == RMEM] == ["4096 131072 8388608"]
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [("7200", "é"), ("1", "99999999999999999999999"), ("1", "1 2 3"), ("4096 87380", "4096"), ("1", "on")],
+)
+def test_a_site_value_that_an_apply_would_refuse_is_an_error_and_not_offered(found: str, wanted: str) -> None:
+    key = "net.ipv4.tcp_keepalive_time"
+    plan = plan_for(facts(sysctls={key: found}), profile(sysctl={key: wanted}))
+    refused = refusal(plan, key)
+    assert change(plan, key) is None
+    assert refused is not None
+    assert (refused.code, refused.wanted) == (RefusalCode.ERROR, wanted)
+    assert "wanted" in refused.why.sentence

@@ -42,7 +42,6 @@ class Host:
             self.watch,
             evidence() if measurement is None else measurement,
             look,
-            MS,
             own_steering=self.own_steering,
             is_promised=self.is_promised,
         )
@@ -84,11 +83,79 @@ def test_a_step_is_a_break_and_its_size_is_told(jump_ns: int) -> None:
     assert breaks(host.cycle()) == []
 
 
-def test_a_step_within_the_bound_breaks_nothing() -> None:
+def test_a_strangers_step_is_not_known_to_the_source() -> None:
+    host = Host()
+    said = evidence(offset_ns=7 * MS, last_offset_ns=3 * MS, update_id="1")
+    host.cycle(said)
+    # Even by just what the time daemon wanted to correct: it goes on wanting to.
+    seen = host.cycle(said, jump_ns=-7 * MS)
+    assert breaks(seen) == [C.CLOCK_STEPPED]
+    assert (seen.continuity.is_known_to_source, seen.continuity.set_back_ns) == (False, 7 * MS)
+    # Nor by what the time daemon finds at once: that has the other sign.
+    seen = host.cycle(evidence(offset_ns=0, last_offset_ns=80 * MS, update_id="2"), jump_ns=80 * MS)
+    assert not seen.continuity.is_known_to_source
+
+
+@pytest.mark.parametrize("jump_ns", [2_000, -2_000, 300_000, -300_000, 5 * MS])
+def test_a_strangers_step_beside_a_clock_that_is_right_is_not_taken_for_the_time_daemons(jump_ns: int) -> None:
+    host = Host()
+    said = evidence(offset_ns=900, last_offset_ns=1_100, update_id="1")
+    host.cycle(said)
+    assert not host.cycle(said, jump_ns=jump_ns).continuity.is_known_to_source
+    said = replace(said, update_id="2")
+    assert not host.cycle(said, jump_ns=jump_ns).continuity.is_known_to_source
+
+
+def test_a_small_offset_that_was_slewed_away_is_no_step_of_the_time_daemons() -> None:
+    host = Host()
+    host.cycle(evidence(offset_ns=50_000, last_offset_ns=50_000, update_id="1"))
+    seen = host.cycle(evidence(offset_ns=0, last_offset_ns=50_000, update_id="1"), jump_ns=-50_000)
+    assert not seen.continuity.is_known_to_source
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "jump_ns"),
+    [
+        # makestep at an update, first or later, and the command of that name.
+        (evidence(offset_ns=None, bound_ns=None, update_id="never"), (500 * MS, "1"), -500 * MS),
+        (evidence(offset_ns=40 * MS, update_id="1"), (-700 * MS, "2"), 660 * MS),
+        (evidence(offset_ns=40 * MS, update_id="1"), (-700 * MS, "1"), -40 * MS),
+    ],
+)
+def test_a_step_by_the_time_daemon_itself_is_known_to_it(
+    before: Evidence, after: tuple[int, str], jump_ns: int
+) -> None:
+    host = Host()
+    host.cycle(before)
+    stepped = evidence(offset_ns=0, last_offset_ns=after[0], update_id=after[1])
+    seen = host.cycle(stepped, jump_ns=jump_ns)
+    assert (breaks(seen), seen.jump_ns) == ([C.CLOCK_STEPPED], jump_ns)
+    assert (seen.continuity.is_known_to_source, seen.continuity.set_back_ns) == (True, 0)
+    host = Host()
+    host.cycle(before)
+    assert not host.cycle(stepped, jump_ns=jump_ns + 20 * MS).continuity.is_known_to_source
+    host = Host()
+    host.cycle(before)
+    asleep = replace(before, steering_id="other")
+    host.steering_id = "one"
+    host.cycle(asleep)
+    host.steering_id = "other"
+    assert not host.cycle(stepped, jump_ns=jump_ns).continuity.is_known_to_source, "not with another break beside it"
+
+
+@pytest.mark.parametrize(("gained_ppb", "slew_ppb"), [(0, 0), (30_000, 30_001), (-30_000, 30_000)])
+def test_how_fast_the_clock_was_moved_is_told_either_way(gained_ppb: int, slew_ppb: int) -> None:
+    host = Host()
+    assert host.cycle().slew_ppb is None, "nothing to compare with"
+    assert host.cycle(gained_ppb=gained_ppb).slew_ppb == slew_ppb
+
+
+def test_a_witness_that_disagrees_is_not_known_to_the_source() -> None:
     host = Host()
     host.cycle()
-    seen = host.cycle(jump_ns=MS)
-    assert (breaks(seen), seen.jump_ns) == ([], None)
+    seen = host.cycle(with_fault(C.PHC_FROZEN))
+    assert breaks(seen) == [C.PHC_FROZEN]
+    assert not seen.continuity.is_known_to_source
 
 
 @pytest.mark.parametrize("jump_ns", [37 * SECOND, -37 * SECOND, 37 * SECOND + 20 * MS])

@@ -8,6 +8,7 @@ from enum import StrEnum
 from clockgated.tuning.facts import Facts, Link
 from clockgated.tuning.model import Area, Change, Counter, Finding, Input, Knob, Refusal, RefusalCode, Risk, Why
 from clockgated.tuning.profile import Profile
+from clockgated.tuning.validate import problem as problem_of
 from clockgated.tuning.values import value_problem
 
 Outcome = Change | Finding | Refusal
@@ -115,9 +116,7 @@ def set_sysctl(
     fact = facts.sysctls.get(key)
     problem = value_problem(key, wanted, tuple(available))
     if problem is not None:
-        yield Refusal(
-            RefusalCode.ERROR, key, Why(f"the wanted value is none: {problem}"), "correct the profile", wanted=wanted
-        )
+        yield _no_value(key, wanted, problem)
         return
     knob = Knob(facts.netns, Area.SYSCTL, key)
     if fact is None:
@@ -130,13 +129,13 @@ def set_sysctl(
             RefusalCode.READ_ONLY,
             key,
             why,
-            "set it in the first network namespace of the node, where it can be written",
+            "set it where it can be written: in the first network namespace of the node, outside of any container",
             knob=knob,
             found=fact.value,
             wanted=wanted,
         )
         return
-    yield Change(
+    change = Change(
         knob,
         fact.value,
         wanted,
@@ -145,6 +144,14 @@ def set_sysctl(
         new_connections_only=risk is Risk.SOCKETS,
         evidence=evidence,
     )
+    # What an apply would refuse is not offered: it would take the whole plan down with it.
+    problem = problem_of(change, tuple(available))
+    yield change if problem is None else _no_value(key, wanted, problem)
+
+
+def _no_value(key: str, wanted: str, problem: str) -> Refusal:
+    sentence = f"the wanted value is none: {problem}"
+    return Refusal(RefusalCode.ERROR, key, Why(sentence), "correct the profile", wanted=wanted)
 
 
 def absent_sysctl(facts: Facts, knob: Knob, wanted: str, why: Why) -> Refusal:
