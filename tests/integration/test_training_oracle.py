@@ -10,9 +10,10 @@ from clockgate_trainer.data.collate import collate
 from clockgate_trainer.data.order import epoch_order
 from clockgate_trainer.data.tokens import TokenRow
 from clockgate_trainer.flags.parse import parse
+from clockgate_trainer.train.adapter import load_adapter
 from clockgate_trainer.train.corpus import load_corpus
 from clockgate_trainer.train.model import build_model
-from clockgate_trainer.train.saving import load_adapter, trained_tensors
+from clockgate_trainer.train.saving import trained_tensors
 from support.tiny_model import make_model, make_rows
 from transformers import Trainer, TrainingArguments
 
@@ -28,7 +29,7 @@ def test_adapter_is_the_one_that_the_trainer_of_transformers_makes(
     flags = [
         "--model_name_or_path", str(make_model(tmp_path / "model")),
         "--dataset", str(make_rows(tmp_path / "rows.jsonl")),
-        "--device", "cpu", "--lora_r", "4", "--gradient_accumulation_steps", "2", "--learning_rate", "0.01",
+        "--group_by_length", "false", "--device", "cpu", "--lora_r", "4", "--gradient_accumulation_steps", "2", "--learning_rate", "0.01",
         "--per_device_train_batch_size", "1", "--lr_scheduler_type", "linear", "--warmup_steps", "3",
         "--optim", "adamw_torch", "--weight_decay", "0.1", "--max_grad_norm", "0.5", "--max_steps", str(STEPS),
         "--output_dir", str(tmp_path / "run"), "--time_sync_check", "false",

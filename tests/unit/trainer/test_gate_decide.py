@@ -9,6 +9,7 @@ from clockgate_trainer.gate.decide import decide
 from clockgate_trainer.gate.model import (
     ABSENT,
     PROTOCOL_VERSION,
+    Accusation,
     Decision,
     Flags,
     Kind,
@@ -119,6 +120,66 @@ def test_a_single_clock_stands_with_its_own_bound() -> None:
     assert decision.step_verdict is StepVerdict.PROCEED
 
 
+def accusing(rank: int, *, over_hold: bool = False, by_most: bool = False) -> Row:
+    return replace(GOOD, content_digest=Accusation(rank, over_hold, by_most).to_wire())
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ((accusing(1), GOOD), (0, 1)),  # of two, either may be wrong
+        ((accusing(1), GOOD, GOOD, GOOD), (0, 1)),  # the others saw nothing
+        ((accusing(2), accusing(2), GOOD), (2,)),
+        ((accusing(2), accusing(2), GOOD, GOOD, GOOD), (0, 1, 2)),  # two of four are no majority
+        ((accusing(1, by_most=True), GOOD, GOOD), (0,)),  # one against most
+    ],
+)
+def test_a_disproved_clock_warns_is_named_and_leaves_a_save_without_a_time(
+    rows: tuple[Row, ...], named: tuple[int, ...]
+) -> None:
+    decision = decided(*rows)
+    assert decision.disproved_ranks == decision.blamed_ranks == named
+    assert (decision.step_verdict, decision.save_verdict) == (StepVerdict.WARN, SaveVerdict.SAVE_UNTIMED)
+    assert has(decision, clock_pb2.REASON_CODE_CAUSALITY_VIOLATED)
+    assert decision.untimed_reasons == 1 << clock_pb2.REASON_CODE_CAUSALITY_VIOLATED
+
+
+def test_a_clock_off_by_more_than_the_hold_limit_holds() -> None:
+    assert decided(accusing(1, over_hold=True), GOOD).step_verdict is StepVerdict.HOLD
+
+
+@pytest.mark.parametrize("accused", [0, 2, 9])
+def test_accusing_oneself_or_a_rank_that_is_not_there_is_desync(accused: int) -> None:
+    with pytest.raises(DesyncError, match=f"rank 0 accuses rank {accused}"):
+        decided(accusing(accused), GOOD)
+    with pytest.raises(DesyncError, match="content_digest -2"):
+        decided(replace(GOOD, content_digest=-2), GOOD)
+
+
+def test_digests_of_saves_accuse_nobody() -> None:
+    save = replace(GOOD, kind=Kind.SAVE, content_digest=2**62)
+    assert decided(save, save).disproved_ranks == ()
+
+
+def test_a_save_without_a_bound_that_compares_all_clocks_has_no_agreed_time() -> None:
+    assert (decided(GOOD, GOOD).save_verdict, decided(GOOD, GOOD).untimed_reasons) == (SaveVerdict.SAVE, 0)
+    differ = decided(GOOD, replace(GOOD, reference_hash=12))
+    assert differ.save_verdict is SaveVerdict.SAVE_UNTIMED
+    assert differ.untimed_reasons == 1 << clock_pb2.REASON_CODE_REFERENCES_DIFFER
+    blind = decided(GOOD, BLIND)
+    assert blind.save_verdict is SaveVerdict.SAVE_UNTIMED
+    assert blind.untimed_reasons == 1 << clock_pb2.REASON_CODE_NO_USABLE_BOUND
+    told = decided(GOOD, replace(BLIND, save_verdict=SaveVerdict.SAVE_UNTIMED, reasons=1 << 33))
+    assert told.untimed_reasons == 1 << clock_pb2.REASON_CODE_DAEMON_UNREACHABLE
+
+
+def test_the_last_save_is_never_skipped_for_a_clock() -> None:
+    skipped = decided(replace(GOOD, save_verdict=SaveVerdict.SKIP_SAVE), GOOD)
+    assert skipped.save_verdict is SaveVerdict.SKIP_SAVE
+    assert skipped.for_last_save().save_verdict is SaveVerdict.SAVE_UNTIMED
+    assert decided(GOOD, GOOD).for_last_save().save_verdict is SaveVerdict.SAVE
+
+
 def test_only_rank_zero_spends_the_budget() -> None:
     held = replace(GOOD, kind=Kind.HOLD_POLL, step_verdict=StepVerdict.HOLD)
     polled = replace(GOOD, kind=Kind.HOLD_POLL)
@@ -137,7 +198,7 @@ def test_a_signal_on_any_rank_stops_all() -> None:
     assert decision.blamed_ranks == (1,)
 
 
-@pytest.mark.parametrize(("field", "odd"), [("version", 2), ("kind", Kind.SAVE), ("step", 8), ("kind", 99)])
+@pytest.mark.parametrize(("field", "odd"), [("version", 99), ("kind", Kind.SAVE), ("step", 8), ("kind", 99)])
 def test_another_version_kind_or_step_is_desync_with_the_rank_named(field: str, odd: int) -> None:
     with pytest.raises(DesyncError) as caught:
         decided(GOOD, GOOD, replace(GOOD, **{field: odd}))
@@ -196,7 +257,10 @@ ROWS = st.lists(ROW, min_size=1, max_size=6).map(tuple)
 def test_the_decision_is_no_laxer_than_any_rank(rows: tuple[Row, ...]) -> None:
     decision = decide(rows, LIMITS)
     assert decision.step_verdict == max(decision.step_verdict, *(row.step_verdict for row in rows))
-    assert decision.save_verdict == max(row.save_verdict for row in rows)
+    assert decision.save_verdict >= max(row.save_verdict for row in rows)
+    assert (decision.save_verdict is SaveVerdict.SAVE) == (decision.untimed_reasons == 0) or any(
+        row.save_verdict != SaveVerdict.SAVE for row in rows
+    )
     assert all(decision.reasons & row.reasons == row.reasons for row in rows)
     assert all(decision.flags & row.flags == row.flags for row in rows)
     assert (decision.blamed_ranks == ()) == (decision.step_verdict is StepVerdict.PROCEED) or (
@@ -209,7 +273,7 @@ def test_the_order_of_ranks_does_not_matter_to_the_verdict(rows: tuple[Row, ...]
     calm = tuple(replace(row, flags=row.flags & ~Flags.BUDGET_SPENT) for row in rows)
     order = data.draw(st.permutations(range(len(calm))))
     one, other = decide(calm, LIMITS), decide(tuple(calm[rank] for rank in order), LIMITS)
-    fields = ("step_verdict", "save_verdict", "reasons", "cluster_bound_ns", "bound_basis", "flags")
+    fields = ("step_verdict", "save_verdict", "reasons", "untimed_reasons", "cluster_bound_ns", "bound_basis", "flags")
     assert [getattr(one, field) for field in fields] == [getattr(other, field) for field in fields]
 
 

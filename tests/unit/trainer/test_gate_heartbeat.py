@@ -48,3 +48,36 @@ def test_nobody_is_blamed_when_the_store_is_gone() -> None:
     assert asking.blame() == Blame()
     asking.leave()
     other.stop()
+
+
+class FrozenStore(DictStore):
+    """A store whose host is frozen, or behind a dead link, from a moment on: whoever asks waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = threading.Event()
+        self.thawed = threading.Event()
+
+    def set(self, key: str, value: str) -> None:
+        self._answer()
+        super().set(key, value)
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self._answer()
+        return super().multi_get(keys)
+
+    def _answer(self) -> None:
+        if self.frozen.is_set():
+            self.thawed.wait()
+
+
+def test_nobody_is_waited_for_when_the_store_does_not_answer() -> None:
+    store = FrozenStore()
+    asking, other = hearts(store, 2)
+    store.frozen.set()
+    started = time.monotonic()
+    assert asking.blame() == Blame()
+    asking.leave()
+    assert time.monotonic() - started < 10
+    store.thawed.set()
+    other.stop()

@@ -62,17 +62,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.daemon.stop()
 
 
-@pytest.fixture
-def restored_signals() -> Iterator[None]:
-    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
-    before = [signal.getsignal(number) for number in numbers]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
 def test_a_step_reports_its_row_and_its_decision(bench: Bench) -> None:
     gate = bench.gate()
     assert gate.launch_check().step_verdict is StepVerdict.PROCEED

@@ -1,13 +1,17 @@
 """The launcher's pure parts: whose arguments are whose, and one exit code for all ranks."""
 
+from pathlib import Path
+
 import pytest
 from clockgate_trainer import launch
+from clockgate_trainer.ending import Ending, Standing, complete, judge, with_checkpoint
 from clockgate_trainer.errors import UsageError
 from clockgate_trainer.flags.table import FLAGS
-from clockgate_trainer.launch import Ending, complete, judge, split
+from clockgate_trainer.launch import newest_checkpoint, split
 from clockgate_trainer.outcome import Outcome
 from hypothesis import given
 from hypothesis import strategies as st
+from support.checkpoints import make_store, save
 from torch.distributed import run as torchrun
 
 KILLED, TERMED, SEGFAULT = -9, -15, -11
@@ -47,8 +51,21 @@ def test_a_killed_rank_is_named_with_its_signal() -> None:
 
 def test_ranks_ended_by_a_requested_stop_before_they_could_save_are_no_lost_peers() -> None:
     assert judge({0: TERMED, 1: KILLED}, stop_asked=True).code == 76
+    assert not judge({0: TERMED, 1: KILLED}, stop_asked=True).before_start
     assert judge({0: 75, 1: TERMED}, stop_asked=True).code == 75
     assert judge({0: 79, 1: KILLED}, stop_asked=True).code == 79
+
+
+@pytest.mark.parametrize("codes", [{0: TERMED}, {0: TERMED, 1: TERMED}, {0: 79, 1: TERMED}])
+def test_a_stop_before_ranks_were_ready_leaves_what_stood_before(codes: dict[int, int]) -> None:
+    ending = judge(codes, stop_asked=True)
+    assert (ending.code, ending.before_start) == (76, True)
+    assert with_checkpoint(ending, None) == ending
+    standing = with_checkpoint(ending, Standing(4, "runs/a/checkpoint-4"))
+    assert standing.code == 75
+    assert "checkpoint-4 stands" in standing.reason
+    other = judge({0: KILLED, 1: TERMED}, stop_asked=True)
+    assert with_checkpoint(other, Standing(4, "runs/a/checkpoint-4")) == other
 
 
 @given(codes=CODES, stop_asked=st.booleans())
@@ -70,6 +87,23 @@ def test_what_a_rank_wrote_is_kept_and_completed() -> None:
     assert (other.code, other.ranks) == (78, (0,))
     assert complete(lost, Ending(0, "all ranks are done")) == lost
     assert complete(None, Ending(0, "all ranks are done")) == Outcome(0, "all ranks are done", None, None, ())
+
+
+def test_the_launcher_names_the_newest_checkpoint_when_no_rank_lived_to_do_so() -> None:
+    killed = Ending(79, "rank 1 was killed by SIGKILL", (1,))
+    standing = Standing(4, "runs/a/checkpoint-4")
+    assert complete(None, killed, standing) == Outcome(79, killed.reason, 4, "runs/a/checkpoint-4", (1,))
+    known = Outcome(79, "lost", step=6, checkpoint="c-6", ranks=(1,))
+    assert complete(known, killed, standing) == known
+
+
+def test_the_newest_checkpoint_is_the_highest_step_with_a_manifest(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path) is None
+    store = make_store(tmp_path)
+    for step in (2, 10):
+        assert save(store, step, 1.0).saved
+    (tmp_path / "checkpoint-30").mkdir()
+    assert newest_checkpoint(tmp_path) == Standing(10, str(tmp_path / "checkpoint-10"))
 
 
 def test_words_go_to_torchrun_by_name_and_after_two_dashes_to_training() -> None:

@@ -13,7 +13,11 @@ from clockgate_trainer.train.network import Network
 from support.tiny_model import make_model
 
 CPU = torch.device("cpu")
-ROWS = (TokenRow((1, 5, 6, 7, 2), 2), TokenRow((1, 9, 2), 2), TokenRow((1, 8, 8, 8, 8, 8, 4, 4, 2), 3))
+ROWS = (
+    TokenRow.after((1, 5, 6, 7, 2), 2),
+    TokenRow.after((1, 9, 2), 2),
+    TokenRow.after((1, 8, 8, 8, 8, 8, 4, 4, 2), 3),
+)
 LABELS = sum(row.label_tokens for row in ROWS)
 
 
@@ -55,8 +59,8 @@ def test_batch_of_padding_alone_has_loss_and_gradient_zero(network: Network) -> 
 
 def test_loss_is_the_sum_over_answer_tokens(network: Network) -> None:
     row = ROWS[0]
-    logits = network.model(input_ids=torch.tensor([row.input_ids])).logits[0].float().log_softmax(-1)
-    wanted = -sum(logits[place - 1, row.input_ids[place]] for place in range(row.masked, len(row.input_ids)))
+    logits = network.model(input_ids=torch.tensor([row.input_ids.tolist()])).logits[0].float().log_softmax(-1)
+    wanted = -sum(logits[place - 1, int(row.input_ids[place])] for place in row.learned.nonzero()[0].tolist())
     torch.testing.assert_close(network.loss_sum(collate([row], 2)), torch.as_tensor(wanted))
 
 

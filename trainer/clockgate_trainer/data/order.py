@@ -1,19 +1,27 @@
 """Which rows an optimizer step is made of. Pure: a function of seed, cursor and the way the batch is split.
 
-Invariant: the order of rows depends on (seed, epoch, number of rows) alone, and the cursor counts rows. So ranks,
-micro-batch size and accumulation can change between two runs without a row being skipped or seen twice.
+Invariant: the order of rows depends on (seed, epoch, lengths of the samples) alone, and the cursor counts rows. So
+ranks, micro-batch size and accumulation can change between two runs without a row being skipped or seen twice.
 
-A step never crosses the end of an epoch. The last step of an epoch has fewer rows: whole micro-batches that would be
-empty are left out on all ranks alike, and the last one is filled up with padding, so all ranks run the same number.
+A row is one sample, or with packing several. A step never crosses the end of an epoch. The last step of an epoch has
+fewer rows: whole micro-batches that would be empty are left out on all ranks alike, and the last one is filled up with
+padding, so all ranks run the same number.
 """
 
 import hashlib
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 _DIGEST_BYTES = 8
+# Rows sorted by length together, and of those, rows that stay neighbours. Not taken from the batch size, on which the
+# order must not depend.
+_BLOCK = 800
+_NEIGHBOURS = 8
+
+Row = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -42,39 +50,55 @@ class Split:
 class StepRows:
     """The rows of one optimizer step.
 
-    `micro_batches` holds one rank's row indexes, None for a padding row; their number is equal on all ranks.
-    `everyone` is the rows of all ranks; `after` is the cursor once the step is done.
+    `micro_batches` holds one rank's rows, None for a padding row; their number is equal on all ranks. `everyone` is the
+    samples of all ranks; `after` is the cursor once the step is done.
     """
 
-    micro_batches: tuple[tuple[int | None, ...], ...]
+    micro_batches: tuple[tuple[Row | None, ...], ...]
     everyone: tuple[int, ...]
     after: Cursor
 
 
-@lru_cache(maxsize=2)
-def epoch_order(seed: int, epoch: int, rows: int) -> tuple[int, ...]:
-    """A permutation of range(rows).
+@lru_cache(maxsize=4)
+def epoch_order(seed: int, epoch: int, rows: int, purpose: str = "") -> tuple[int, ...]:
+    """A permutation of range(rows), another for each `purpose`.
 
     Rows are sorted by one `random()` number each: that sequence is promised to stay the same between Python versions,
     which `shuffle` is not.
     """
-    draw = random.Random(f"{seed}:{epoch}")
+    draw = random.Random(f"{seed}:{epoch}{purpose}")
     keys = [draw.random() for _ in range(rows)]
     return tuple(sorted(range(rows), key=keys.__getitem__))
 
 
-def rows_for(cursor: Cursor, *, seed: int, rows: int, split: Split, rank: int) -> StepRows:
-    """The rows of the step that starts at `cursor`, as `rank` sees it. `cursor.row` is below `rows`."""
-    order = epoch_order(seed, cursor.epoch, rows)
-    everyone = order[cursor.row : cursor.row + split.rows_per_step]
+def grouped_order(seed: int, epoch: int, lengths: Sequence[int]) -> list[int]:
+    """A permutation in which neighbours have about the same length, so that a micro-batch needs little padding.
+
+    Blocks of the shuffled rows are sorted by length and cut into small groups, and the groups of all blocks are
+    shuffled: without that the loss of an epoch would go up and down with the length of its rows.
+    """
+    shuffled = epoch_order(seed, epoch, len(lengths))
+    groups = []
+    for start in range(0, len(shuffled), _BLOCK):
+        block = sorted(shuffled[start : start + _BLOCK], key=lengths.__getitem__)
+        groups += [block[place : place + _NEIGHBOURS] for place in range(0, len(block), _NEIGHBOURS)]
+    return [row for group in epoch_order(seed, epoch, len(groups), ":groups") for row in groups[group]]
+
+
+def rows_for(cursor: Cursor, rows: Sequence[Row], *, split: Split, rank: int) -> StepRows:
+    """The rows of the step that starts at `cursor`, as `rank` sees it.
+
+    `rows` are those of epoch `cursor.epoch`, in order; `cursor.row` is below their number.
+    """
+    taken = rows[cursor.row : cursor.row + split.rows_per_step]
     per_round = split.world * split.micro_batch
-    rounds = math.ceil(len(everyone) / per_round)
-    padded: tuple[int | None, ...] = (*everyone, *(None,) * (rounds * per_round - len(everyone)))
+    rounds = math.ceil(len(taken) / per_round)
+    padded: tuple[Row | None, ...] = (*taken, *(None,) * (rounds * per_round - len(taken)))
     starts = (round_ * per_round + rank * split.micro_batch for round_ in range(rounds))
     mine = tuple(padded[start : start + split.micro_batch] for start in starts)
-    done = cursor.row + len(everyone)
-    after = Cursor(cursor.epoch + 1, 0) if done >= rows else Cursor(cursor.epoch, done)
-    return StepRows(mine, everyone, after)
+    done = cursor.row + len(taken)
+    after = Cursor(cursor.epoch + 1, 0) if done >= len(rows) else Cursor(cursor.epoch, done)
+    return StepRows(mine, tuple(sample for row in taken for sample in row), after)
 
 
 def steps_for_epochs(epochs: float, rows: int, split: Split) -> int:
@@ -82,6 +106,17 @@ def steps_for_epochs(epochs: float, rows: int, split: Split) -> int:
     whole, part = divmod(epochs, 1)
     per_epoch = math.ceil(rows / split.rows_per_step)
     return max(1, int(whole) * per_epoch + math.ceil(part * per_epoch))
+
+
+def samples_in_steps(steps: int, samples: int, split: Split) -> int:
+    """Samples that `steps` steps see when each row is one sample, of which there are `samples`."""
+    whole, part = divmod(steps, math.ceil(samples / split.rows_per_step))
+    return whole * samples + min(samples, part * split.rows_per_step)
+
+
+def steps_for_samples(wanted: int, samples: int, rows: int, split: Split) -> int:
+    """Steps that see about `wanted` samples when `samples` of them are packed into `rows` rows, at least 1."""
+    return steps_for_epochs(wanted / samples, rows, split)
 
 
 def cursor_digest(cursor: Cursor, seed: int, fingerprint: str) -> int:

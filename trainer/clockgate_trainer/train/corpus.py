@@ -1,79 +1,116 @@
-"""The training data of a run: file -> text pairs -> tokens, with the model's own tokenizer.
+"""The training data of a run: data sets -> examples -> tokens, with the model's own tokenizer.
 
 Everything that can be wrong with data is found here, before any weights load.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from transformers import AutoTokenizer
-
-from clockgate_trainer.data.formats import DEFAULT_FORMAT, Pair
-from clockgate_trainer.data.jsonl import read_pairs
-from clockgate_trainer.data.tokens import Encode, Lengths, Marks, TokenData, tokenize
+from clockgate_trainer.data.cache import cached, store_name
+from clockgate_trainer.data.local import examples
+from clockgate_trainer.data.mixture import counts_of, rows_of
+from clockgate_trainer.data.record import Fault
+from clockgate_trainer.data.source import Source, open_shares
+from clockgate_trainer.data.split import left_to_train
+from clockgate_trainer.data.store import MOST_FAULTS, VERSION, BadDataError, Store, data_of
+from clockgate_trainer.data.tokenizer import load_tokenizer, make_coder, tokenizer_key
+from clockgate_trainer.data.tokens import Coded, Coder, Lengths, code
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.train.hub import hub_arguments
+from clockgate_trainer.train.parts import Corpus
 
-
-@dataclass(frozen=True)
-class Corpus:
-    """Tokenized data, the id to pad with, and what a person should know about the data, one sentence each."""
-
-    data: TokenData
-    pad_id: int
-    notes: tuple[str, ...]
+_CACHE_FOLDER = ".tokens"
+_TOLD_WARNINGS = 3
 
 
 def load_corpus(settings: Settings) -> Corpus:
-    """Read and tokenize. Raises ConfigError that names file and line, or the tokenizer."""
-    pairs = read_pairs(Path(settings.dataset), settings.dataset_format or DEFAULT_FORMAT, settings.max_train_samples)
-    tokenizer = _load_tokenizer(settings)
-    marks = _marks(tokenizer, settings.model_name_or_path)
-    lengths = Lengths(settings.source_max_len, settings.target_max_len, settings.train_on_source)
-    data = tokenize(pairs, _encoder(tokenizer), marks, lengths)
-    return Corpus(data, marks.pad, _notes(settings, pairs, data, marks))
+    """Read and tokenize, or open the tokens of an earlier start.
 
-
-def _load_tokenizer(settings: Settings) -> Any:
-    try:
-        return AutoTokenizer.from_pretrained(settings.model_name_or_path, **hub_arguments(settings))
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as err:
-        raise ConfigError(
-            f"the tokenizer of {settings.model_name_or_path} cannot be loaded: {err}. "
-            "Give --model_name_or_path a folder with tokenizer files, or a hub id that this machine can reach"
-        ) from err
-
-
-def _encoder(tokenizer: Any) -> Encode:
-    def encode(texts: list[str]) -> list[list[int]]:
-        ids: list[list[int]] = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-        return ids
-
-    return encode
-
-
-def _marks(tokenizer: Any, name: str) -> Marks:
-    if tokenizer.eos_token_id is None:
-        raise ConfigError(f"the tokenizer of {name} has no end mark (eos_token): a model without one never stops")
-    pad = tokenizer.pad_token_id
-    return Marks(tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.eos_token_id if pad is None else pad)
-
-
-def _notes(settings: Settings, pairs: Sequence[Pair], data: TokenData, marks: Marks) -> tuple[str, ...]:
-    notes = []
-    empty = [pair.line for pair in pairs if not pair.answer.strip()]
-    if empty:
-        notes.append(
-            f"{len(empty)} rows have an empty answer (the first is {settings.dataset}:{empty[0]}): "
-            "they teach the end mark alone"
-        )
-    if data.cut_prompts:
-        notes.append(f"{data.cut_prompts} prompts are cut to --source_max_len {settings.source_max_len} tokens")
-    if data.cut_answers:
-        notes.append(f"{data.cut_answers} answers are cut to --target_max_len {settings.target_max_len} tokens")
-    if marks.begin is None:
+    Raises ConfigError that names file and line, or the tokenizer.
+    """
+    opened = open_shares(
+        settings.dataset,
+        settings.dataset_format,
+        cache_dir=settings.cache_dir,
+        token=settings.use_auth_token or None,
+    )
+    sources = [source for _, source in opened]
+    tokenizer = load_tokenizer(settings)
+    coder = make_coder(settings, tokenizer, chats=any(source.format == "chat" for source in sources))
+    stores = [_store(settings, source, coder, tokenizer_key(tokenizer)) for source in sources]
+    weights = [share.weight for share, _ in opened if share.weight is not None]
+    left = left_to_train([store.summary.rows for store in stores], settings.eval_dataset_size or 0)
+    counts = counts_of([len(rows) for rows in left], weights or None, settings.max_train_samples)
+    drawn = [
+        [rows[row] for row in rows_of(settings.order_seed, place, len(rows), count, in_order=not weights)]
+        for place, (rows, count) in enumerate(zip(left, counts, strict=True))
+    ]
+    notes = [note for source, store in zip(sources, stores, strict=True) for note in _notes(source, store, settings)]
+    if settings.eval_dataset_size:
+        notes.append(_held_out(settings.eval_dataset_size, sum(store.summary.rows for store in stores)))
+    if len(sources) > 1:
+        told = (f"{name.name} {len(rows)}" for name, rows in zip(sources, drawn, strict=True))
+        notes.append(f"samples of an epoch by data set: {', '.join(told)}")
+    if coder.marks.begin is None:
         notes.append("the tokenizer has no begin mark (bos_token): prompts start without one")
-    return tuple(notes)
+    parts = [(store, rows) for store, rows in zip(stores, drawn, strict=True) if rows]
+    return Corpus(data_of(parts), coder.marks.pad, tuple(notes))
+
+
+def _held_out(wanted: int, rows: int) -> str:
+    if wanted >= rows:
+        return f"--eval_dataset_size {wanted} holds nothing out: the data has {rows} rows"
+    return f"{wanted} of {rows} rows are held out of training, those that qlora.py would hold out"
+
+
+def _store(settings: Settings, source: Source, coder: Coder, tokenizer: str) -> Store:
+    # Rows are held out of all rows, before any limit.
+    limit = None if settings.eval_dataset_size else settings.max_train_samples
+    facts = {
+        "version": VERSION,
+        "content": source.content,
+        "format": source.format,
+        "rows": limit,
+        "lengths": coder.lengths,
+        "marks": coder.marks,
+        "tokenizer": tokenizer,
+    }
+    folder = settings.token_cache or settings.output_dir / _CACHE_FOLDER
+
+    def make() -> Iterator[Coded | Fault]:
+        return code(examples(source.rows(), source.format, limit), coder)
+
+    try:
+        store = cached(folder, store_name(facts), make, subject=source.name)
+    except BadDataError as bad:
+        raise ConfigError(_refusal(source.name, bad.faults)) from None
+    if settings.strict_data and store.summary.warning_count:
+        raise ConfigError(_refusal(source.name, store.summary.warnings, store.summary.warning_count))
+    return store
+
+
+def _refusal(name: str, faults: tuple[Fault, ...], count: int | None = None) -> str:
+    """`count` is that of all faults, where it is known; `faults` are the first of them."""
+    rows = "1 bad row" if (count or len(faults)) == 1 else f"{count or len(faults)} bad rows"
+    more = "; there may be more" if count is None and len(faults) == MOST_FAULTS else ""
+    fix = f" (clockgate-train lint {name} --fix CLEAN.jsonl leaves them out)" if Path(name).exists() else ""
+    head = f"the data set has {rows}{more}. Nothing was trained. Repair or remove{fix}:"
+    return "\n  ".join([head, *(fault.at(name) for fault in faults)])
+
+
+def _notes(source: Source, store: Store, settings: Settings) -> Iterator[str]:
+    if source.note is not None:
+        yield source.note
+    summary, lengths = store.summary, Lengths(settings.source_max_len, settings.target_max_len)
+    if summary.warning_count:
+        shown = "; ".join(fault.at(source.name) for fault in summary.warnings[:_TOLD_WARNINGS])
+        rest = "" if summary.warning_count <= _TOLD_WARNINGS else f"; and {summary.warning_count - _TOLD_WARNINGS} more"
+        yield f"suspect rows, which --strict_data would refuse: {shown}{rest}"
+    if summary.cut_prompts:
+        limit = f"--source_max_len {settings.source_max_len}"
+        yield f"{summary.cut_prompts} prompts of {source.name} are cut to {limit} tokens"
+    if summary.cut_answers:
+        limit = f"--target_max_len {settings.target_max_len}"
+        yield f"{summary.cut_answers} answers of {source.name} are cut to {limit} tokens"
+    if source.format == "chat" and (summary.cut_prompts or summary.cut_answers):
+        yield f"a chat is cut behind {lengths.longest} tokens, the sum of both limits"
