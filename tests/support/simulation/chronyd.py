@@ -1,11 +1,13 @@
 """chronyd with one server: polls, estimates, slews, and reports what chronyd would report.
 
 The "cooked" clock is the system clock with the offset removed that is still to be slewed away; chronyd measures,
-estimates and reports against it. The correction of asymmetric jitter (off unless ten polls in a row agree) and
+estimates and reports against it, and dates its samples by it: who sets the system clock sets the cooked one as well,
+and chronyd does not know. The correction of asymmetric jitter (off unless ten polls in a row agree) and
 several servers are left out.
 """
 
 import math
+from dataclasses import replace
 
 from clockgated.clock.report import ChronyReport, LeapStatus, SourceLine, Tracking, Upstream
 from clockgated.units import NS_PER_S
@@ -18,7 +20,7 @@ from support.simulation.world import World
 SERVER = "192.0.2.1"
 _REF_ID, _SERVER_REF_ID = "C0000201", "47505300"
 _PRECISION_NS = 120.0
-_BURST_SAMPLES, _BURST_S = 4, 2.0
+_BURST_SAMPLES, _LONG_BURST_SAMPLES, _BURST_S = 4, 8, 2.0
 _MAX_SLEW = 0.083333
 _LEAST_SLEW_S, _LONGEST_SLEW_S = 1.0, 10_000.0
 _CORRECTION_TIME_RATIO = 3.0
@@ -51,11 +53,14 @@ class Chronyd:
         self._root_delay_ns = self._root_dispersion_ns = float(NS_PER_S)
         self._updated_s: float | None = None
         self._update_interval_s = 0.0
-        world.after(rng.uniform(0.1, 2.0), self._ask)
+        self._last_offset_ns = 0.0
+        self._ask_run = 0
+        self._ask_after(rng.uniform(0.1, 2.0))
 
     def report(self) -> ChronyReport:
-        """The answer to tracking, sources and ntpdata, in the units behind the parser."""
+        """The answer to tracking, sources, sourcestats and ntpdata, in the units behind the parser."""
         line = SourceLine(SERVER, False, self._ref_wall_ns is not None, 1, self._poll, self._reach)
+        line = replace(line, oldest_sample_s=self._oldest_sample_s())
         if self._ref_wall_ns is None:
             return ChronyReport(_UNSYNCHRONISED, (line,), ())
         age_s = abs(self._world.wall_ns() - self._left() - self._ref_wall_ns) / NS_PER_S
@@ -72,15 +77,37 @@ class Chronyd:
             root_dispersion_ns=round(self._root_dispersion_ns + age_s * grows_ppb),
             update_interval_ns=round(self._update_interval_s * 10) * (NS_PER_S // 10),
             leap_status=LeapStatus.NORMAL,
+            last_offset_ns=round(self._last_offset_ns),
         )
         return ChronyReport(tracking, (line,), (Upstream(SERVER, 1, _SERVER_REF_ID),))
 
+    def forget(self) -> None:
+        """What chronyc's `reset sources` and `burst` do: unsynchronised until there are new samples, and these soon."""
+        self._stats, self._reach = SourceStats(), 0
+        self._ref_wall_ns = None
+        self._burst = _LONG_BURST_SAMPLES
+        self._ask_after(self._world.rng.uniform(0.1, 0.3))
+
+    def _oldest_sample_s(self) -> int | None:
+        """As the parser makes it of chronyd's whole seconds."""
+        samples = self._stats.samples
+        if not samples:
+            return None
+        cooked_ns = self._world.wall_ns() - self._left()
+        age_s = int(cooked_ns // NS_PER_S - samples[-1].stamp_ns // NS_PER_S)
+        span_s = (samples[-1].stamp_ns - samples[0].stamp_ns) / NS_PER_S
+        return max(0, age_s) + math.floor(span_s + 0.5) + 2
+
     # Polling
+
+    def _ask_after(self, seconds: float) -> None:
+        self._ask_run += 1
+        run = self._ask_run
+        self._world.after(seconds, lambda: self._ask() if run == self._ask_run else None)
 
     def _ask(self) -> None:
         self._burst = max(0, self._burst - 1)
-        interval_s = _BURST_S if self._burst else 2.0**self._poll * self._world.rng.uniform(0.98, 1.02)
-        self._world.after(interval_s, self._ask)
+        self._ask_after(_BURST_S if self._burst else 2.0**self._poll * self._world.rng.uniform(0.98, 1.02))
         if self._path.loses():
             self._reach = self._reach << 1 & 0xFF
             self._adjust_poll(0.25)
@@ -98,6 +125,10 @@ class Chronyd:
 
     def _answered(self, offset_ns: float, delay_ns: float) -> None:
         self._reach = (self._reach << 1 | 1) & 0xFF
+        stamp_ns = self._world.wall_ns() - self._left()
+        if self._stats.samples and stamp_ns <= self._stats.samples[-1].stamp_ns:
+            # A clock that was set back by more than a poll is noticed, and all that was measured before dropped.
+            self._stats = SourceStats()
         now_s, stats, server = self._world.now_s, self._stats, self._server
         delay_ns = max(delay_ns, _PRECISION_NS)
         dispersion_ns = _PRECISION_NS + min(stats.skew, 2e-3) * delay_ns
@@ -112,6 +143,7 @@ class Chronyd:
                 dispersion_ns,
                 server.root_delay_ns + delay_ns,
                 server.root_dispersion_ns + dispersion_ns,
+                stamp_ns,
             )
         )
         distance_ns = dispersion_ns + delay_ns / 2
@@ -135,7 +167,7 @@ class Chronyd:
     def _set_reference(self) -> None:
         """Believe the new estimate, and begin to correct the clock by it."""
         now_s, stats = self._world.now_s, self._stats
-        offset_ns = stats.predicted_ns(now_s)
+        offset_ns = self._last_offset_ns = stats.predicted_ns(now_s)
         skew = stats.skew
         gain = 0.0 if skew > _MAX_UPDATE_SKEW else 3 * self._skew**2 / (3 * self._skew**2 + skew**2)
         frequency = gain * stats.frequency

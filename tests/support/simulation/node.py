@@ -15,7 +15,7 @@ from support.simulation.chronyd import Chronyd
 from support.simulation.linuxptp import Phc2sys, Ptp4l
 from support.simulation.parameters import SCENARIOS, DaemonRanges, NtpRanges, PtpRanges, Scenario, TroubleRanges
 from support.simulation.path import Path
-from support.simulation.world import Looks, World
+from support.simulation.world import Action, Looks, World
 
 _NODE = "simulated"
 _TABLE_UTC_OFFSET_S = 37
@@ -48,6 +48,13 @@ class ChronySource(_Asking):
         super().__init__(world, ranges, rng)
         self._chronyd = chronyd
         self._policy = BoundPolicy(assumed_clockerror_ppb=chronyd.max_clock_error_ppb)
+
+    def forget(self) -> bool:
+        """See sources.chronyc.ChronycSource."""
+        if self._is_silent():
+            return False
+        self._chronyd.forget()
+        return True
 
     def read(self) -> Evidence | Silence:
         """See sources.base.Source."""
@@ -91,6 +98,7 @@ class PtpNodeSource(_Asking):
             as_of_boot_ns=as_of_boot_ns,
             now_ns=self._ptp4l.local_ns(),
             system=self._phc2sys.measured(self._rng) if self._phc2sys else None,
+            correction_ppb=self._ptp4l.clock.adjust_ppb,
             table_utc_offset_s=_TABLE_UTC_OFFSET_S,
             steering_id="ptp4l",
         )
@@ -112,17 +120,19 @@ def simulate(name: str, seed: int, cycles: int) -> Tally:
     source, accuracy_ns = _source(world, scenario, rng)
     looks, policy = Looks(world, scenario.daemon, rng), StatePolicy()
     publisher = Publisher(reading_of(start(source.kind, world.boot_ns()), _NODE, policy))
+    own_steering = rng.random() < scenario.daemon.own_steering_chance
     cycle = Cycle(
         source=source,
         publisher=publisher,
         drills=DrillBoard(),
         policy=policy,
         boot_id=_NODE,
-        own_steering=rng.random() < scenario.daemon.own_steering_chance,
+        own_steering=own_steering,
+        forget=source.forget if own_steering and isinstance(source, ChronySource) else None,
         stamp=looks.stamp,
         rate=looks.rate,
         kernel=looks.kernel,
-        mono_ns=world.boot_ns,
+        mono_ns=world.mono_ns,
     )
     audit = Audit(f"{name} {seed}", world, rng.uniform(-1, 1) * accuracy_ns)
     world.watch = audit.look
@@ -148,13 +158,25 @@ def _source(world: World, scenario: Scenario, rng: Random) -> tuple[ChronySource
 
 
 def _trouble(world: World, ranges: TroubleRanges) -> None:
-    """Let a stranger set the wall clock now and then."""
-    if ranges.step_every_s is None:
-        return
-    every_s = ranges.step_every_s
+    """Let a stranger set the wall clock now and then, and the node go to sleep."""
 
     def step() -> None:
         world.step(world.rng.choice((-1, 1)) * ranges.step_ns.draw(world.rng))
-        world.after(world.rng.expovariate(1 / every_s), step)
 
-    world.after(world.rng.expovariate(1 / every_s), step)
+    def sleep() -> None:
+        error_ns = world.rng.choice((-1, 1)) * ranges.sleep_error_ns.draw(world.rng)
+        world.sleep(ranges.sleep_s.draw(world.rng), error_ns)
+
+    _now_and_then(world, ranges.step_every_s, step)
+    _now_and_then(world, ranges.sleep_every_s, sleep)
+
+
+def _now_and_then(world: World, every_s: float | None, act: Action) -> None:
+    if every_s is None:
+        return
+
+    def once() -> None:
+        act()
+        world.after(world.rng.expovariate(1 / every_s), once)
+
+    world.after(world.rng.expovariate(1 / every_s), once)

@@ -83,12 +83,16 @@ class DaemonRanges:
 class TroubleRanges:
     """What happens to a node now and then; None: never.
 
-    Outages last from seconds (a switch restarts) to the better part of an hour. A stranger's step spans what `date -s`
-    and a hypervisor do (seconds) down to what no witness can tell from noise (1 us).
+    Outages last from seconds (a switch restarts) to the better part of an hour; so do sleeps, whose length is told by
+    a counter that never stops or by a battery-backed clock of whole seconds. A stranger's step spans what `date -s` and
+    a hypervisor do (seconds) down to what no witness can tell from noise (1 us).
     """
 
     outage_every_s: float | None = None
     outage_s: Range = Range(10, 3000, is_log=True)
+    sleep_every_s: float | None = None
+    sleep_s: Range = Range(2, 3000, is_log=True)
+    sleep_error_ns: Range = Range(1e3, 1e9, is_log=True)
     step_every_s: float | None = None
     step_ns: Range = Range(1e3, 10e9, is_log=True)
 
@@ -174,9 +178,13 @@ _FAR = PathRanges(Range(50e3, 2e6, is_log=True), Range(-0.9, 0.9), Range(0.002, 
 _MOVING = PathRanges(Range(2e3, 50e3, is_log=True), Range(-0.5, 0.5), Range(0.01, 0.1), reroute_every_s=600)
 
 _OUTAGES = TroubleRanges(outage_every_s=900)
+# Short and many, so that some begin while the servo answers to a delayed packet: that correction stays in force.
+_FREQUENT_OUTAGES = TroubleRanges(outage_every_s=120, outage_s=Range(10, 100, is_log=True))
 # Far more often than on any real node, so that a run has some; PTP recovers in seconds, chronyd in several polls.
 _STEPS = TroubleRanges(step_every_s=600)
 _PTP_STEPS = TroubleRanges(step_every_s=150)
+_SLEEPS = TroubleRanges(sleep_every_s=600)
+_PTP_SLEEPS = TroubleRanges(sleep_every_s=150)
 _SOFTWARE = PtpRanges(is_hardware=False, stamp_noise_ns=0)
 
 SCENARIOS: dict[str, Scenario] = {
@@ -189,15 +197,20 @@ SCENARIOS: dict[str, Scenario] = {
     "ntp_outage": Scenario(NtpRanges(), trouble=_OUTAGES),
     "ntp_steps": Scenario(NtpRanges(), trouble=_STEPS),
     "ntp_unsteered": Scenario(NtpRanges(is_steering=False), trouble=_OUTAGES),
+    "ntp_sleeps": Scenario(NtpRanges(), trouble=_SLEEPS),
     "ptp_aware": Scenario(PtpRanges(), _AWARE),
     "ptp_unaware": Scenario(PtpRanges(), _UNAWARE),
     "ptp_asymmetric": Scenario(PtpRanges(), _FAR),
     "ptp_congested": Scenario(PtpRanges(), _CONGESTED),
     "ptp_reroute": Scenario(PtpRanges(), _MOVING),
     "ptp_outage": Scenario(PtpRanges(), _UNAWARE, _OUTAGES),
+    "ptp_congested_outage": Scenario(PtpRanges(), _CONGESTED, _FREQUENT_OUTAGES),
     "ptp_steps": Scenario(PtpRanges(), _UNAWARE, _PTP_STEPS),
+    "ptp_sleeps": Scenario(PtpRanges(), _UNAWARE, _PTP_SLEEPS),
     "ptp_software": Scenario(_SOFTWARE, _STAMPED),
     "ptp_software_loaded": Scenario(_SOFTWARE, _STAMPED_LOADED),
     "ptp_software_outage": Scenario(_SOFTWARE, _STAMPED, _OUTAGES),
+    "ptp_software_loaded_outage": Scenario(_SOFTWARE, _STAMPED_LOADED, _FREQUENT_OUTAGES),
     "ptp_software_steps": Scenario(_SOFTWARE, _STAMPED, _PTP_STEPS),
+    "ptp_software_sleeps": Scenario(_SOFTWARE, _STAMPED, _PTP_SLEEPS),
 }

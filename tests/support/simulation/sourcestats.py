@@ -16,7 +16,7 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class Sample:
-    """One exchange: when, the local clock's lead, and what it is worth (ns)."""
+    """One exchange: when, the local clock's lead, what it is worth, and when by the cooked clock (ns)."""
 
     at_s: float
     offset_ns: float
@@ -24,6 +24,7 @@ class Sample:
     dispersion_ns: float
     root_delay_ns: float
     root_dispersion_ns: float
+    stamp_ns: float
 
     @property
     def distance_ns(self) -> float:
@@ -104,4 +105,5 @@ class SourceStats:
 
 
 def _moved(sample: Sample, now_s: float, frequency: float, offset_ns: float) -> Sample:
-    return replace(sample, offset_ns=sample.offset_ns + (now_s - sample.at_s) * frequency * _NS_PER_S - offset_ns)
+    moved_ns = (now_s - sample.at_s) * frequency * _NS_PER_S - offset_ns
+    return replace(sample, offset_ns=sample.offset_ns + moved_ns, stamp_ns=sample.stamp_ns + moved_ns)

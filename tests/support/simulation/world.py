@@ -77,6 +77,8 @@ class World:
         self.system = Clock(oscillator, self.rng, start_ns)
         self.clocks = [self.system]
         self.steps = 0
+        self._asleep_s = 0.0
+        self._asleep_ns = 0
         self.watch: Action = _nothing
         self._events: list[tuple[float, int, Action]] = []
         self._made = 0
@@ -90,6 +92,7 @@ class World:
     def pass_s(self, seconds: float) -> None:
         """Let `seconds` of true time pass, with all that happens in them."""
         end_s = self.now_s + seconds
+        asleep_s = self._asleep_s
         while self._events and self._events[0][0] <= end_s:
             due_s, _, act = heapq.heappop(self._events)
             self._run_to(due_s)
@@ -97,6 +100,7 @@ class World:
             act()
             if self.system.offset_ns != offset_ns:
                 self.watch()
+            end_s, asleep_s = end_s + self._asleep_s - asleep_s, self._asleep_s
         self._run_to(end_s)
 
     def step(self, step_ns: float) -> None:
@@ -104,17 +108,37 @@ class World:
         self.system.set_by(step_ns)
         self.steps += 1
 
+    def sleep(self, seconds: float, error_ns: float) -> None:
+        """The whole node stands still; then the kernel puts its clocks forward by what it believes to have slept.
+
+        Whatever was due is late by as much. Other clocks of the node, on a card that is not asleep, run on.
+        """
+        for clock in self.clocks:
+            if clock is not self.system:
+                clock.run(seconds)
+        self._events = [(due_s + seconds, made, act) for due_s, made, act in self._events]
+        self.now_s += seconds
+        self.system.offset_ns += error_ns
+        self.system.slid_ns += error_ns
+        self._asleep_s += seconds
+        self._asleep_ns += round(seconds * NS_PER_S) + round(error_ns)
+        self.steps += 1
+
     def wall_ns(self) -> int:
         """CLOCK_REALTIME."""
         return self.true_ns() + round(self.system.offset_ns)
 
     def boot_ns(self) -> int:
-        """CLOCK_BOOTTIME; nothing sleeps here, so CLOCK_MONOTONIC as well."""
+        """CLOCK_BOOTTIME."""
         return _UPTIME_NS + round(self.now_s * NS_PER_S) + round(self.system.slid_ns)
+
+    def mono_ns(self) -> int:
+        """CLOCK_MONOTONIC: CLOCK_BOOTTIME without what the kernel believes to have slept."""
+        return self.boot_ns() - self._asleep_ns
 
     def raw_ns(self) -> int:
         """CLOCK_MONOTONIC_RAW."""
-        return _UPTIME_NS + round(self.now_s * NS_PER_S) + round(self.system.raw_slid_ns)
+        return _UPTIME_NS + round((self.now_s - self._asleep_s) * NS_PER_S) + round(self.system.raw_slid_ns)
 
     def true_ns(self) -> int:
         """What a perfect clock on the wall would show."""
@@ -143,14 +167,14 @@ class Looks:
 
     def stamp(self) -> host.Stamp:
         """Three clocks read one after the other; a reader that was preempted sees the wall clock too late."""
-        boot_ns, wall_ns = self._world.boot_ns(), self._world.wall_ns()
+        boot_ns, wall_ns, error_ns = self._world.boot_ns(), self._world.wall_ns(), 0
         if self._rng.random() < self._ranges.preempted_chance:
-            wall_ns += round(self._ranges.preempted_ns.draw(self._rng))
-        return host.Stamp(boot_ns, boot_ns, wall_ns)
+            error_ns = round(self._ranges.preempted_ns.draw(self._rng))
+        return host.Stamp(boot_ns, self._world.mono_ns(), wall_ns + error_ns, error_ns)
 
     def rate(self) -> host.RateStamp:
         """The slewed clock beside the bare oscillator, read in a few hundred ns."""
-        return host.RateStamp(self._world.raw_ns(), self._world.boot_ns(), _RATE_ERROR_NS)
+        return host.RateStamp(self._world.raw_ns(), self._world.mono_ns(), _RATE_ERROR_NS)
 
     def kernel(self) -> KernelLook:
         """The kernel's variables: the time daemon's correction, and nothing else of note."""
