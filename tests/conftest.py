@@ -1,5 +1,8 @@
 """Tiers and skips, in one place: unit tests need nothing, `integration` tests need root and network namespaces."""
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 from support.tools import lacking_for_namespaces, missing
@@ -14,3 +17,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         lacking = lacking_for_namespaces()
         if lacking is not None:
             missing(f"an integration test {lacking}")
+
+
+@pytest.fixture
+def restored_signals() -> Iterator[None]:
+    """Undo what a rank that runs within the test's process does to its signals."""
+    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -73,7 +73,18 @@ def test_two_ranks_take_the_same_decisions(tmp_path: Path, pairs: list[Pair]) ->
     assert [rank.wait(50) for rank in pair.ranks] == [0, 0]
     zero, one = pair.seen(0), pair.seen(1)
 
-    both = ("launch", "proceed", "held", "asked to save", "asked no more", "save", "budget", "asked to leave", "exit")
+    both = (
+        "launch",
+        "proceed",
+        "held",
+        "asked to save",
+        "asked no more",
+        "lied to",
+        "save",
+        "budget",
+        "asked to leave",
+        "exit",
+    )
     for name in both:
         facts = [{key: value for key, value in seen[name].items() if key != "event"} for seen in (zero, one)]
         assert facts[0] == facts[1], name
@@ -90,6 +101,12 @@ def test_two_ranks_take_the_same_decisions(tmp_path: Path, pairs: list[Pair]) ->
 
     assert zero["asked to save"]["flags"] & SAVE_AND_GO_ON
     assert not zero["asked no more"]["flags"] & SAVE_AND_GO_ON
+    for seen in (zero, one):
+        assert seen["lied to"]["verdict"] == "PROCEED"
+        held = seen["lie"]["hold"]
+        assert (held["reasons"], held["disproved_ranks"]) == (["CAUSALITY_VIOLATED"], [0, 1])
+        assert (held["save_verdict"], held["untimed_reasons"]) == ("SAVE_UNTIMED", ["CAUSALITY_VIOLATED"])
+
     assert zero["save"]["flags"] & SAVE_FAILED
     assert zero["save"]["kind"] == "SAVE"
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clockgate_trainer.checkpoint.claim import claimed
 from clockgate_trainer.launch import rank_processes
 from clockgate_trainer.outcome import read_outcome
+from support.checkpoints import make_store, save
 
 pytestmark = pytest.mark.integration
 
@@ -130,3 +132,42 @@ def test_only_a_lost_rank_is_started_again(tmp_path: Path, launches: list[Launch
     assert "restart 1 of 1" in told
     assert stopped_code == 75
     assert "restart" not in stopped_told
+
+
+@pytest.mark.parametrize(("saved", "code"), [(False, 76), (True, 75)], ids=["nothing saved", "a checkpoint stands"])
+def test_a_stop_in_the_first_moments_ends_with_a_code_of_the_contract(tmp_path: Path, saved: bool, code: int) -> None:
+    if saved:
+        assert save(make_store(tmp_path), 4, 1.0).saved
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clockgate_trainer", "launch", "--nproc_per_node", "1", "--output_dir", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Once it blocks the signal, and long before torch is imported.
+    until = time.monotonic() + 20
+    while not blocks_term(process.pid):
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=50)
+    assert process.returncode == code, told
+    assert "Traceback" not in told
+    outcome = read_outcome(tmp_path) if tmp_path.is_dir() else None
+    assert outcome is not None
+    assert (outcome.code, outcome.step) == (code, 4 if saved else None)
+
+
+def blocks_term(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1], 16)
+    return bool(blocked >> (signal.SIGTERM - 1) & 1)
+
+
+def test_the_folder_of_a_run_under_way_is_left_alone(tmp_path: Path, launches: list[Launch]) -> None:
+    (tmp_path / "outcome.json").write_text("of the run under way", encoding="utf-8")
+    with claimed(tmp_path):
+        launch = Launch(tmp_path, "78,78")
+        launches.append(launch)
+        assert launch.end()[0] == 78
+    assert (tmp_path / "outcome.json").read_text(encoding="utf-8") == "of the run under way"

@@ -55,7 +55,8 @@ class FakeDaemon:
 
     `reading` makes the reading of each answer; `judge` makes the answer to Check. With `delay_s` above 0 Check takes
     that long and the stream is mute, as from a frozen daemon. `requests` are the Checks that arrived. The stream sends
-    every `stream_period_s`.
+    every `stream_period_s`. `leases` are the requests of RegisterJob whose streams are open; while `lease_refusal` is
+    set, new ones are refused with it and open ones are ended by it.
     """
 
     def __init__(self, path: Path, reading: Callable[[], clock_pb2.Reading] = make_reading) -> None:
@@ -65,6 +66,8 @@ class FakeDaemon:
         self.judge: Callable[[gate_pb2.CheckRequest, clock_pb2.Reading], gate_pb2.CheckResponse] = _judge
         self.stream_period_s = 0.2
         self.requests: list[gate_pb2.CheckRequest] = []
+        self.leases: list[gate_pb2.RegisterJobRequest] = []
+        self.lease_refusal: tuple[grpc.StatusCode, str] | None = None
         self._server: grpc.Server | None = None
         self._stopping = threading.Event()
 
@@ -136,9 +139,17 @@ class _Gate(gate_pb2_grpc.GateServicer):
         self, request_iterator: Iterator[gate_pb2.RegisterJobRequest], context: grpc.ServicerContext
     ) -> Iterator[gate_pb2.RegisterJobResponse]:
         request = next(request_iterator)
-        yield gate_pb2.RegisterJobResponse(lease=gate_pb2.Lease(lease_id="1", job=request.job, rank=request.rank))
-        while context.is_active() and not self._stopping.is_set():
-            self._stopping.wait(self._daemon.stream_period_s)
+        if self._daemon.lease_refusal is not None:
+            context.abort(*self._daemon.lease_refusal)
+        self._daemon.leases.append(request)
+        try:
+            yield gate_pb2.RegisterJobResponse(lease=gate_pb2.Lease(lease_id="1", job=request.job, rank=request.rank))
+            while context.is_active() and not self._stopping.is_set():
+                if self._daemon.lease_refusal is not None:
+                    context.abort(*self._daemon.lease_refusal)
+                self._stopping.wait(self._daemon.stream_period_s)
+        finally:
+            self._daemon.leases.remove(request)
 
 
 def _judge(request: gate_pb2.CheckRequest, reading: clock_pb2.Reading) -> gate_pb2.CheckResponse:

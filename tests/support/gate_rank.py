@@ -4,16 +4,20 @@ SCENARIO is `verbs`, or the vote timeout, s, with which rank 0 shall lose rank 1
 FOLDER and writes what it saw to `seen-RANK.json`.
 """
 
+import itertools
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import clockgate_trainer.gate.gate as gate_module
+import clockgate_trainer.gate.vote as vote_module
 import torch.distributed as dist
 from clockgate_trainer.errors import DesyncError, PeerLostError, TrainerError
+from clockgate_trainer.gate.clocks import wall_ns
 from clockgate_trainer.gate.exit import leave
 from clockgate_trainer.gate.gate import ClockGate, GateSettings
 from clockgate_trainer.gate.model import Decision, Flags, Kind, Limits
@@ -24,6 +28,8 @@ from support.fake_daemon import FakeDaemon, make_reading
 
 LIMITS = Limits(warn_ns=5_000_000, hold_ns=50_000_000)
 BAD_BOUND_NS = 40_000_000
+# Longer than a busy machine keeps a row of this test waiting, and stamps of several votes.
+LIE_NS, LIES = 5_000_000_000, 9
 
 
 class Rank:
@@ -85,6 +91,7 @@ def verbs(rank: Rank) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
     rank.note("asked to save", rank.step(3))
     rank.note("asked no more", rank.step(4))
+    _lie(rank, second)
     failed = Flags.SAVE_FAILED if second else Flags.NONE
     rank.note("save", rank.gate.agree(Kind.SAVE, 4, content_digest=5, flags=failed))
     if second:
@@ -111,6 +118,28 @@ def _hold(rank: Rank, second: bool) -> None:
     if second:
         rank.bound_ns = 100_000
         rank.daemon.reading = lambda: make_reading(bound_ns=rank.bound_ns)
+
+
+def _lie(rank: Rank, second: bool) -> None:
+    """Rank 1's clock is 5 s ahead of what its daemon promises, for some votes of a step and of the hold after it."""
+    if second:
+        stamps = itertools.count()
+
+        def ahead() -> int:
+            return wall_ns() + (LIE_NS if next(stamps) < LIES else 0)
+
+        _stamp_with(ahead)
+    rank.step(104)
+    rank.note("lied to", rank.step(105))
+    _stamp_with(wall_ns)
+    lies = [(name, dict(fields)) for name, fields in rank.events if fields["step"] == 105]
+    rank.seen["lie"] = dict(reversed(lies))
+
+
+def _stamp_with(clock: Callable[[], int]) -> None:
+    """Have rows and receipts of this process stamped by `clock`."""
+    for module in (gate_module, vote_module):
+        vars(module)["wall_ns"] = clock
 
 
 def _asked(rank: Rank, step: int) -> int:

@@ -1,14 +1,26 @@
-"""`clockgate-train`: trains; `launch` starts ranks, `verify` checks checkpoints."""
+"""`clockgate-train`: trains; `launch` starts ranks, `verify` checks checkpoints, `repair` mends a run folder."""
 
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from clockgate_trainer import __version__
+from clockgate_trainer.early import hold_back
 from clockgate_trainer.errors import ExitCode, TrainerError
+from clockgate_trainer.flags.config_file import text_of
 from clockgate_trainer.flags.help import help_text
-from clockgate_trainer.flags.parse import parse
+from clockgate_trainer.flags.parse import read_command_line
+
+# Each of these takes seconds to import torch and its kin, which help, version and flag errors do without.
+_COMMANDS = {
+    "launch": "clockgate_trainer.launch",
+    "lint": "clockgate_trainer.lint.command",
+    "plan": "clockgate_trainer.planner.command",
+    "repair": "clockgate_trainer.checkpoint.repair_command",
+    "verify": "clockgate_trainer.checkpoint.verify_command",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,27 +29,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"clockgate-train {__version__}")
         return ExitCode.DONE
-    if words == ["help"] or (words[:1] not in (["launch"], ["verify"]) and {"-h", "--help"} & set(words)):
+    command = _COMMANDS.get(words[0]) if words else None
+    if words == ["help"] or (command is None and {"-h", "--help"} & set(words)):
         print(help_text())
         return ExitCode.DONE
     logging.basicConfig(format="clockgate-train: %(message)s", level=logging.INFO)
-    # Each of these takes seconds to import torch and its kin, which help, version and flag errors do without.
     if words[:1] == ["launch"]:
-        from clockgate_trainer import launch  # noqa: PLC0415
-
-        return launch.main(words[1:])
-    if words[:1] == ["verify"]:
-        from clockgate_trainer.checkpoint import verify_command  # noqa: PLC0415
-
-        return verify_command.main(words[1:])
+        hold_back()
+    if command is not None:
+        code: int = import_module(command).main(words[1:])
+        return code
     try:
-        settings = parse(words)
+        line = read_command_line(words)
     except TrainerError as error:
         print(f"clockgate-train: {error}", file=sys.stderr)
         return error.exit_code
+    if line.print_config:
+        print(text_of(line.settings), end="")
+        return ExitCode.DONE
+    if os.environ.get("RANK", "0") == "0":
+        for notice in line.notices:
+            logging.getLogger(__name__).info("%s", notice)
     from clockgate_trainer.train import run  # noqa: PLC0415
+    from clockgate_trainer.train.qlora import QLORA  # noqa: PLC0415
 
-    return run.main(settings, os.environ)
+    return run.main(line.settings, os.environ, QLORA)
 
 
 if __name__ == "__main__":

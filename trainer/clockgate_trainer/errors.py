@@ -5,6 +5,8 @@ TrainerError          carries the exit code that the rank ends with
   ConfigError    78   data, model or daemon are not as asked; nothing was trained
   DesyncError    77   ranks are not at the same point
   PeerLostError  79   a rank died or did not answer
+  NoProgressError 79  resumed twice from one step without getting further
+  StoppedAtLaunchError  76  the gate stopped a run before its first step
 """
 
 from enum import IntEnum
@@ -54,3 +56,15 @@ class PeerLostError(TrainerError):
     """A rank died or did not answer before the deadline."""
 
     exit_code = ExitCode.PEER_LOST
+
+
+class NoProgressError(TrainerError):
+    """Starts in a row from one checkpoint got nowhere; raised on all ranks together."""
+
+    exit_code = ExitCode.PEER_LOST
+
+
+class StoppedAtLaunchError(TrainerError):
+    """The gate stopped a run before its first step, on all ranks together."""
+
+    exit_code = ExitCode.STOPPED_UNSAVED

@@ -139,8 +139,21 @@ def _plain(value: object) -> object:
     return str(value)
 
 
+def last_value(path: Path, name: str) -> int | None:
+    """The whole number `name` of the last readable line of a log that has one; None without one or without a log.
+
+    Raises OSError.
+    """
+    return _last_values(path, name)[0]
+
+
 def _last_attempt(path: Path) -> tuple[int, bool]:
     """The attempt of the last readable line (0 without one), and whether the file ends inside a line."""
+    attempt, torn = _last_values(path, "attempt")
+    return attempt or 0, torn
+
+
+def _last_values(path: Path, name: str) -> tuple[int | None, bool]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -151,19 +164,19 @@ def _last_attempt(path: Path) -> tuple[int, bool]:
                 tail = file.read(size - start)
                 # The first piece of a tail is the rest of a line that began before it.
                 lines = tail.split(b"\n")[0 if start == 0 else 1 :]
-                attempts = (_attempt_of(line) for line in reversed(lines))
-                found = next((attempt for attempt in attempts if attempt is not None), None)
+                values = (_value_of(line, name) for line in reversed(lines))
+                found = next((value for value in values if value is not None), None)
                 if found is not None or start == 0:
-                    return found or 0, bool(tail) and not tail.endswith(b"\n")
+                    return found, bool(tail) and not tail.endswith(b"\n")
                 tail_bytes *= 8
     except FileNotFoundError:
-        return 0, False
+        return None, False
 
 
-def _attempt_of(line: bytes) -> int | None:
+def _value_of(line: bytes, name: str) -> int | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    attempt = record.get("attempt") if isinstance(record, dict) else None
-    return attempt if isinstance(attempt, int) else None
+    value = record.get(name) if isinstance(record, dict) else None
+    return value if isinstance(value, int) else None

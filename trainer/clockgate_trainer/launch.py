@@ -16,8 +16,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -27,34 +27,25 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 
+from clockgate_trainer.attempts import read_attempts
+from clockgate_trainer.checkpoint.claim import claimed
+from clockgate_trainer.checkpoint.files import HOST
+from clockgate_trainer.checkpoint.layout import step_in_name
+from clockgate_trainer.checkpoint.manifest import Manifest
+from clockgate_trainer.checkpoint.verify import read_manifest
+from clockgate_trainer.early import STOPPING
+from clockgate_trainer.ending import TELLING, Ending, Standing, complete, judge, with_checkpoint
 from clockgate_trainer.errors import ConfigError, ExitCode, TrainerError, UsageError
 from clockgate_trainer.flags.parse import parse
-from clockgate_trainer.outcome import Outcome, clear_outcome, read_outcome, write_outcome
+from clockgate_trainer.outcome import clear_outcome, read_outcome, write_outcome
 
 _PROGRAM = "clockgate-train launch"
 # What a run of ours cannot be: the program is fixed.
 _REFUSED = ("-m", "--module", "--no-python", "--no_python", "--run-path", "--run_path")
 _HANDED_AS_THEY_ARE = (signal.SIGUSR1, signal.SIGUSR2)
-_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# A rank's own verdict on the run, the most telling first; 79 only says that another rank had trouble.
-_TELLING = (
-    (ExitCode.USAGE, "the flags are wrong"),
-    (ExitCode.CONFIG, "data, model or daemon are not as asked"),
-    (ExitCode.DESYNC, "ranks were not at the same point"),
-    (ExitCode.STOPPED_UNSAVED, "stopped without a checkpoint"),
-    (ExitCode.STOPPED, "stopped with a checkpoint; start again to go on"),
-)
-# Whose fault it is, is known to the launcher for these two; the ranks know better in the other cases.
-_OWN_FAULT = (ExitCode.USAGE, ExitCode.CONFIG)
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How the ranks of this node ended: one exit code, one sentence, and the ranks at fault as far as known."""
-
-    code: int
-    reason: str
-    ranks: tuple[int, ...] = ()
+# How long the launcher waits for the run folder at the end: rank 0 of another node may still be writing in it.
+_FOLDER_PATIENCE_S = 5.0
+_FOLDER_LOOK_S = 0.1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -81,18 +72,20 @@ def run(module: str, argv: Sequence[str], *, folder: Path | None = None) -> int:
     """
     try:
         args = _arguments(module, argv)
-        if folder is not None:
-            _forget_outcome(folder)
+        is_ours = folder is not None and _forget_outcome(folder)
     except TrainerError as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return error.exit_code
-    with tempfile.TemporaryDirectory(prefix="clockgate-launch-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="clockgate-launch-") as scratch, _SignalHandover() as handover:
         args.log_dir = args.log_dir or scratch
-        ending = _run_with_restarts(args)
-    if ending.code != ExitCode.DONE:
-        print(f"{_PROGRAM}: exit {ending.code}: {ending.reason}", file=sys.stderr)
-    if folder is not None and folder.is_dir():
-        _complete_outcome(folder, ending)
+        ending = _run_with_restarts(args, handover, folder)
+        standing = newest_checkpoint(folder) if folder is not None and folder.is_dir() else None
+        ending = with_checkpoint(ending, standing)
+        if ending.code != ExitCode.DONE:
+            print(f"{_PROGRAM}: exit {ending.code}: {ending.reason}", file=sys.stderr)
+        # A folder that another run had at the start, and that our ranks were refused, is that run's to tell about.
+        if folder is not None and folder.is_dir() and (is_ours or ending.code != ExitCode.CONFIG):
+            _complete_outcome(folder, ending, standing)
     return ending.code
 
 
@@ -120,50 +113,6 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return torch_words, rank_words
 
 
-def judge(codes: Mapping[int, int], *, stop_asked: bool) -> Ending:
-    """One ending for the exit codes of the ranks that did not end with 0; a negative code is minus a signal's number.
-
-    In this order: the most telling of 2, 78, 77, 76 and 75 on any rank; 76 when a stop was asked and signals ended
-    all; 79 when a rank was killed, or fell over while another reported 79; else the code of the lowest rank that fell
-    over. SIGTERM is what the agent sends to the rest, so a rank that it ended is at fault only if no other rank is.
-    """
-    if not codes:
-        return Ending(ExitCode.DONE, "all ranks are done")
-    for code, meaning in _TELLING:
-        ranks = _with_code(codes, code)
-        if ranks:
-            return Ending(
-                int(code), f"{_named(ranks)} ended with {code:d}: {meaning}", ranks if code in _OWN_FAULT else ()
-            )
-    if stop_asked and all(code < 0 for code in codes.values()):
-        return Ending(ExitCode.STOPPED_UNSAVED, "stopped on request before a rank could save")
-    killed = {rank: code for rank, code in codes.items() if code < 0}
-    loudly = {rank: code for rank, code in killed.items() if code != -signal.SIGTERM}
-    fallen = {rank: code for rank, code in codes.items() if code > 0 and code != ExitCode.PEER_LOST}
-    if loudly or len(killed) == len(codes):
-        guilty = loudly or killed
-        told = ", ".join(f"rank {rank} was killed by {_signal_name(-code)}" for rank, code in sorted(guilty.items()))
-        return Ending(ExitCode.PEER_LOST, told, tuple(sorted(guilty)))
-    told = ", ".join(f"rank {rank} ended with {code}" for rank, code in sorted(fallen.items()))
-    if not fallen:
-        lost = _with_code(codes, ExitCode.PEER_LOST)
-        return Ending(ExitCode.PEER_LOST, f"{_named(lost)} ended with 79: a peer died or did not answer")
-    final = ExitCode.PEER_LOST if ExitCode.PEER_LOST in codes.values() else fallen[min(fallen)]
-    return Ending(int(final), f"{told}: see its log", tuple(sorted(fallen)))
-
-
-def complete(found: Outcome | None, ending: Ending) -> Outcome:
-    """What a rank wrote, if any did, with the launcher's code and the ranks that only the launcher saw fall."""
-    if found is None:
-        return Outcome(code=ending.code, reason=ending.reason, step=None, checkpoint=None, ranks=ending.ranks)
-    # All well on this node says nothing about the ranks of another, which may have written it.
-    if ending.code == ExitCode.DONE or (found.code == ending.code and set(ending.ranks) <= set(found.ranks)):
-        return found
-    return replace(
-        found, code=ending.code, reason=f"{ending.reason} ({found.reason})", ranks=ending.ranks or found.ranks
-    )
-
-
 def _arguments(module: str, argv: Sequence[str]) -> argparse.Namespace:
     """Torchrun's namespace for `module`. Raises UsageError."""
     torch_words, rank_words = split(argv)
@@ -184,32 +133,41 @@ def _arguments(module: str, argv: Sequence[str]) -> argparse.Namespace:
         args.local_addr = "127.0.0.1"
     # An even share of the cores: torchrun's default of 1 starves a run on CPUs, no limit overloads the machine.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks_here)))
-    handed = {number.name for number in (*_HANDED_AS_THEY_ARE, *_STOPPING)}
+    handed = {number.name for number in (*_HANDED_AS_THEY_ARE, *STOPPING)}
     left = [name for name in args.signals_to_handle.split(",") if name.strip() not in handed]
     # On these torchrun ends the ranks itself, within 30 s and without a save.
     args.signals_to_handle = ",".join(left) or "SIGQUIT"
     return args
 
 
-def _run_with_restarts(args: argparse.Namespace) -> Ending:
-    """Run; again for each of --max_restarts while a rank is lost or fell over. What ended on purpose is not repeated.
+def _run_with_restarts(args: argparse.Namespace, handover: "_SignalHandover", folder: Path | None) -> Ending:
+    """Run; again for each of --max_restarts while a rank is lost or fell over. What ended on purpose is not repeated,
+    nor what got nowhere twice.
 
     torchrun's own restart cannot tell a lost rank from a run that the gate stopped.
     """
     left, args.max_restarts = args.max_restarts, 0
     attempt = 0
-    while True:
-        attempt_args = copy.copy(args)
-        if attempt and args.rdzv_id != "none":
-            # The meeting of the first attempt is closed for good.
-            attempt_args.rdzv_id = f"{args.rdzv_id}-{attempt}"
-        with _SignalHandover() as handover:
+    try:
+        handover.begin()
+        while True:
+            attempt_args = copy.copy(args)
+            if attempt and args.rdzv_id != "none":
+                # The meeting of the first attempt is closed for good.
+                attempt_args.rdzv_id = f"{args.rdzv_id}-{attempt}"
             ending = _run_once(attempt_args, handover)
-        on_purpose = {ExitCode.DONE, *(code for code, _ in _TELLING)}
-        if ending.code in on_purpose or handover.stop_asked or attempt == left:
-            return ending
-        attempt += 1
-        print(f"{_PROGRAM}: {ending.reason}; restart {attempt} of {left}", file=sys.stderr)
+            on_purpose = {ExitCode.DONE, *(code for code, _ in TELLING)}
+            if ending.code in on_purpose or handover.stop_asked or attempt == left or _gets_nowhere(folder):
+                return ending
+            attempt += 1
+            print(f"{_PROGRAM}: {ending.reason}; restart {attempt} of {left}", file=sys.stderr)
+    except _StoppedEarly:
+        return Ending(ExitCode.STOPPED_UNSAVED, "stopped on request before a rank was started", before_start=True)
+
+
+def _gets_nowhere(folder: Path | None) -> bool:
+    attempts = None if folder is None else read_attempts(folder)
+    return attempts is not None and not attempts.may_start
 
 
 def _run_once(args: argparse.Namespace, handover: "_SignalHandover") -> Ending:
@@ -222,8 +180,6 @@ def _run_once(args: argparse.Namespace, handover: "_SignalHandover") -> Ending:
         return judge(codes, stop_asked=handover.stop_asked)
     except SignalException as error:
         return Ending(ExitCode.STOPPED_UNSAVED, f"ended by {error.sigval.name} without a save")
-    except _StoppedEarly:
-        return Ending(ExitCode.STOPPED_UNSAVED, "stopped on request before a rank was started")
     except (RendezvousError, DistError) as error:
         where = args.rdzv_endpoint or f"{args.master_addr}:{args.master_port}"
         cause = str(error) or type(error).__name__
@@ -240,7 +196,8 @@ class _SignalHandover:
 
     SIGUSR1 and SIGUSR2 as they are; SIGTERM, SIGINT and SIGHUP as SIGTERM (save and exit); a second SIGINT as SIGKILL.
     Ranks start with the user signals blocked (they inherit the main thread's mask) and unblock them when they are
-    ready, so that an early one is not lost and kills nobody.
+    ready, so that an early one is not lost and kills nobody. What `early.hold_back` kept counts from `begin`
+    on.
     """
 
     def __init__(self) -> None:
@@ -252,12 +209,16 @@ class _SignalHandover:
         self._taker = threading.Thread(target=self._take, name="clockgate-signals", daemon=True)
 
     def __enter__(self) -> "_SignalHandover":
-        for number in (*_HANDED_AS_THEY_ARE, *_STOPPING):
+        for number in (*_HANDED_AS_THEY_ARE, *STOPPING):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a job in the background
                 self._previous[number] = signal.signal(number, self._on_signal)
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_AS_THEY_ARE)
         self._taker.start()
         return self
+
+    def begin(self) -> None:
+        """Take the signals that were held back. Raises _StoppedEarly when one of them asks to stop."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -275,7 +236,7 @@ class _SignalHandover:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         ranks = rank_processes(os.getpid())
         sent = signal.Signals(number)
-        if sent in _STOPPING:
+        if sent in STOPPING:
             self.stop_asked = True
             self._interrupts += sent is signal.SIGINT
             if not ranks:
@@ -307,20 +268,55 @@ def rank_processes(agent: int) -> list[int]:
     return sorted(ranks)
 
 
-def _forget_outcome(folder: Path) -> None:
+def newest_checkpoint(folder: Path) -> Standing | None:
+    """The checkpoint of the highest step in a run folder whose manifest can be read; its files are not looked at."""
+    named = ((step_in_name(path), path) for path in HOST.list_folders(folder))
+    for step, path in sorted(((step, path) for step, path in named if step is not None), reverse=True):
+        manifest = read_manifest(path, HOST)
+        if isinstance(manifest, Manifest) and manifest.step == step:
+            return Standing(step, str(path))
+    return None
+
+
+def _forget_outcome(folder: Path) -> bool:
+    """Remove the outcome of an earlier run; False when the folder is another run's, or of this run on another node.
+
+    Under the folder's lock: an outcome that another run is writing is not ours to remove. Raises ConfigError.
+    """
+    if not folder.is_dir():
+        return True
     try:
-        clear_outcome(folder)
+        with claimed(folder):
+            clear_outcome(folder)
+    except ConfigError:
+        return False  # rank 0 will say so, unless it has the folder itself
     except OSError as error:
         raise ConfigError(f"the outcome of an earlier run in {folder} cannot be removed: {error}") from error
+    return True
 
 
-def _complete_outcome(folder: Path, ending: Ending) -> None:
+def _complete_outcome(folder: Path, ending: Ending, standing: Standing | None) -> None:
+    """Put what only the launcher knows into outcome.json, once no rank has the folder any more."""
+    until = time.monotonic() + _FOLDER_PATIENCE_S
+    while True:
+        try:
+            with claimed(folder):
+                _write_completed(folder, ending, standing)
+            return
+        except ConfigError as error:
+            if time.monotonic() > until:
+                print(f"{_PROGRAM}: outcome.json is left as it is: {error}", file=sys.stderr)
+                return
+        time.sleep(_FOLDER_LOOK_S)
+
+
+def _write_completed(folder: Path, ending: Ending, standing: Standing | None) -> None:
     try:
         found = read_outcome(folder)
     except ValueError as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         found = None
-    outcome = complete(found, ending)
+    outcome = complete(found, ending, standing)
     if outcome == found:
         return
     try:
@@ -333,15 +329,3 @@ def _help() -> str:
     parser = torchrun.get_args_parser()
     usage = f"usage: {_PROGRAM} [torchrun arguments] [--] [flags of clockgate-train]"
     return f"{usage}\n\n{__doc__}\ntorchrun arguments:\n{parser.format_help()}"
-
-
-def _with_code(codes: Mapping[int, int], wanted: int) -> tuple[int, ...]:
-    return tuple(sorted(rank for rank, code in codes.items() if code == wanted))
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

@@ -4,9 +4,10 @@ It is absent while a run goes on. Any rank may write it, the last one wins; the 
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from clockgate_trainer.durable import write_json
 
 OUTCOME_FILE = "outcome.json"
 
@@ -29,17 +30,7 @@ class Outcome:
 def write_outcome(folder: Path, outcome: Outcome) -> Path:
     """Write outcome.json into `folder`, atomically and durably; returns its path. Raises OSError."""
     path = folder / OUTCOME_FILE
-    draft = folder / f".{OUTCOME_FILE}.{os.getpid()}"
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(asdict(outcome), file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    _sync_folder(folder)
+    write_json(path, asdict(outcome), indent=2)
     return path
 
 
@@ -66,11 +57,3 @@ def read_outcome(folder: Path) -> Outcome | None:
 def clear_outcome(folder: Path) -> None:
     """Remove the outcome of an earlier run, if there is one."""
     (folder / OUTCOME_FILE).unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -42,7 +42,12 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
 
 def make_trainer(folder: Path, *callbacks: ClockGateCallback, model: Any = None, **changes: Any) -> Trainer:
     torch.manual_seed(0)
-    shape: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     model = model or LlamaForCausalLM(LlamaConfig(vocab_size=64, num_key_value_heads=2, **shape))
     arguments = {"max_steps": 6, "save_steps": 2, "gradient_accumulation_steps": 2, "logging_steps": 1, **changes}
     return Trainer(

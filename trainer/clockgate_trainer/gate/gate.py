@@ -9,15 +9,18 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import FrameType
 
 from clockgate.v1 import clock_pb2
 
-from clockgate_trainer.errors import PeerLostError
+from clockgate_trainer.errors import ConfigError, PeerLostError
+from clockgate_trainer.gate.address import resolve_address
+from clockgate_trainer.gate.audit import Receipt, audit
 from clockgate_trainer.gate.ballot import Ballot, Vote
 from clockgate_trainer.gate.clocks import boot_ns, mono_ns, wall_ns
 from clockgate_trainer.gate.decide import decide
+from clockgate_trainer.gate.limits import make_limits
 from clockgate_trainer.gate.model import (
     ABSENT,
     PROTOCOL_VERSION,
@@ -28,8 +31,12 @@ from clockgate_trainer.gate.model import (
     Row,
     StepVerdict,
 )
+from clockgate_trainer.gate.pace import Pace
 from clockgate_trainer.gate.policy import NS_PER_S, OnUnknown
-from clockgate_trainer.gate.sidecar import ClockSide
+from clockgate_trainer.gate.sidecar import ClockSide, NullSidecar, Sidecar
+from clockgate_trainer.gate.telling import EventLogger, decision_fields, reason_names
+
+__all__ = ["ClockGate", "GateSettings", "OnEvent", "reason_names"]
 
 # How long the check at launch waits for a daemon's first answer before it votes without one.
 _FIRST_ANSWER_S = 2.0
@@ -72,7 +79,8 @@ class ClockGate:
     """One rank's gate. Not for use from several threads.
 
     `on_event("gate", fields)` is called for every decision that is handed out, `on_event("hold", fields)` when a wait
-    begins and whenever its cause changes. The verbs raise PeerLostError and DesyncError; after either the rank can
+    begins and whenever its cause changes; other events (a lease refused, a slow rank, a skewed clock) come with `level`
+    and `detail`. The verbs raise PeerLostError and DesyncError; after either the rank can
     only leave (see `gate.exit`).
     """
 
@@ -83,6 +91,10 @@ class ClockGate:
         self._on_event = on_event
         self._pending: _Pending | None = None
         self._first_step = True
+        self._accusation = ABSENT
+        self._pace = Pace()
+        self._begun_mono_ns = 0
+        self._own_work_ns = ABSENT
         self._requests: deque[Flags] = deque()
         self._leaving = False
         self._signals_installed = False
@@ -91,24 +103,84 @@ class ClockGate:
         watched = vote.world_size > 1 or _AGENT_VARIABLE in os.environ
         self._parent = os.getppid() if watched else None
 
+    @classmethod
+    def connect(
+        cls,
+        *,
+        job: str = "training",
+        max_sync_delay_ms: float = 50.0,
+        warn_sync_delay_ms: float | None = None,
+        time_sync_check: str = "auto",
+        on_unknown: str | None = None,
+        hold_timeout_s: float = 300.0,
+        vote_timeout_s: float = 120.0,
+        clock_daemon: str | None = None,
+        on_event: OnEvent | None = None,
+    ) -> "ClockGate":
+        """A gate for a training loop of one's own. A collective: all ranks call it, after init_process_group if any.
+
+        The arguments mean what the flags of clockgate-train of these names mean, and have their defaults. `job` names
+        the lease on the node; without `on_event` Python's logging hears what a person should know. Raises ConfigError
+        on every rank that was given a value that makes no sense, and on all ranks when `time_sync_check` is "true" and
+        the daemon of one does not answer. `close` it at the end.
+        """
+        # torch takes seconds to import; a gate around a vote of another kind does without.
+        from clockgate_trainer.gate.vote import open_vote  # noqa: PLC0415
+
+        limits = make_limits(max_sync_delay_ms, warn_sync_delay_ms)
+        if time_sync_check not in ("auto", "true", "false"):
+            raise ConfigError(f"time_sync_check is {time_sync_check!r}: wanted auto, true or false")
+        choice = on_unknown or ("hold" if time_sync_check == "true" else "warn")
+        if choice not in {known.value for known in OnUnknown}:
+            raise ConfigError(f"on_unknown is {choice!r}: wanted warn, hold or stop")
+        settings = GateSettings(limits, OnUnknown(choice), vote_timeout_s, hold_timeout_s=hold_timeout_s)
+        vote = open_vote(vote_timeout_s)
+        side: ClockSide = NullSidecar()
+        if time_sync_check != "false":
+            first_here = os.environ.get("LOCAL_RANK", "0") == "0"
+            address = resolve_address(clock_daemon, os.environ)
+            side = Sidecar(address, limits, job=job, rank=vote.rank, with_lease=first_here)
+        gate = cls(vote, side, settings, on_event or EventLogger(leads=vote.rank == 0))
+        if time_sync_check == "true":
+            gate._demand_daemons()
+        return gate
+
+    def _demand_daemons(self) -> None:
+        """Raise ConfigError on all ranks when the daemon of one has never answered. A collective."""
+        self._sidecar.await_answer(_FIRST_ANSWER_S)
+        never = 1 << clock_pb2.REASON_CODE_DAEMON_NEVER_REACHED
+        rows = self.agree(Kind.EVAL, 0).rows
+        silent = tuple(rank for rank, row in enumerate(rows) if row.reasons & never)
+        if silent:
+            self.close()
+            raise ConfigError(
+                f"the clock daemon of rank {', '.join(map(str, silent))} does not answer: start clockgated, or name "
+                'its socket with clock_daemon, or train without it with time_sync_check="false"',
+                ranks=silent,
+            )
+
     def launch_check(self) -> Decision:
         """Vote before anything expensive is loaded; waits out a HOLD. PROCEED, WARN, or STOP when the wait is over."""
         self._sidecar.ask(0)
         self._sidecar.await_answer(_FIRST_ANSWER_S)
         self._demand_idle("launch_check")
-        self._pending = self._send(self._row(Kind.STEP, 0, flags=self._take_flags()))
+        self._pending = self._send(self._audited_row(Kind.STEP, 0, flags=self._take_flags()))
         return self._settle(extra_s=0.0)
 
-    def begin(self, step: int, *, batch: int, cursor_digest: int, last_step_ns: int) -> None:
+    def begin(
+        self, step: int, *, batch: int = ABSENT, cursor_digest: int = ABSENT, last_step_ns: int | None = None
+    ) -> None:
         """Start the vote on `step`; returns at once. Called just before the forward of the last micro-batch.
 
-        `batch` is micro-batch size << 32 | accumulation steps, `last_step_ns` the monotonic duration of the step
-        before (ABSENT on the first).
+        `batch` is micro-batch size << 32 | accumulation steps. `last_step_ns` is how long this rank itself worked on
+        the step before, waits for other ranks left out (ABSENT on the first); None: the time from `begin` to `settle`.
         """
         self._demand_idle("begin")
-        row = self._row(Kind.STEP, step, flags=self._take_flags())
-        row = replace(row, batch=batch, cursor_digest=cursor_digest, step_duration_ns=last_step_ns)
+        row = self._audited_row(Kind.STEP, step, flags=self._take_flags())
+        work_ns = self._own_work_ns if last_step_ns is None else last_step_ns
+        row = replace(row, batch=batch, cursor_digest=cursor_digest, step_duration_ns=work_ns)
         self._pending = self._send(row)
+        self._begun_mono_ns = mono_ns()
         self._sidecar.ask(step + 1)
 
     def settle(self) -> Decision:
@@ -118,8 +190,12 @@ class ClockGate:
         during a HOLD.
         """
         extra_s = self._settings.first_step_extra_s if self._first_step else 0.0
+        self._own_work_ns = mono_ns() - self._begun_mono_ns
         decision = self._settle(extra_s=extra_s)
         self._first_step = False
+        for finding in self._pace.observe(decision):
+            level = "INFO" if finding.event.endswith("_over") else "WARNING"
+            self._on_event(finding.event, {"level": level, "step": decision.step, **asdict(finding)})
         return decision
 
     def agree(
@@ -185,7 +261,7 @@ class ClockGate:
             self._sidecar.ask(decision.step)
             time.sleep(self._settings.poll_interval_s)
             spent = self._vote.rank == 0 and mono_ns() - held_since_mono_ns > budget_ns
-            row = self._row(
+            row = self._audited_row(
                 Kind.HOLD_POLL, decision.step, flags=self._take_flags() | (Flags.BUDGET_SPENT if spent else Flags.NONE)
             )
             sent = pending.row
@@ -210,7 +286,25 @@ class ClockGate:
         asked_mono_ns = mono_ns()
         limit_ns = int((self._settings.vote_timeout_s + extra_s) * NS_PER_S)
         rows = pending.ballot.collect(asked_mono_ns + limit_ns, self._check_parent)
-        return decide(rows, self._settings.limits), mono_ns() - asked_mono_ns
+        waited_ns = mono_ns() - asked_mono_ns
+        found = self._audit(rows, pending.ballot)
+        if found != ABSENT:
+            self._accusation = found
+        return decide(rows, self._settings.limits), waited_ns
+
+    def _audit(self, rows: tuple[Row, ...], ballot: Ballot) -> int:
+        """What this rank can prove against another rank's clock after a vote, for its next row."""
+        if ballot.received_mono_ns is None or ballot.received_wall_ns is None:
+            return ABSENT
+        local = self._sidecar.verdict(boot_ns(), self._settings.on_unknown)
+        receipt = Receipt(ballot.started_mono_ns, ballot.received_mono_ns, ballot.received_wall_ns, local)
+        found = audit(rows, self._vote.rank, receipt, self._settings.limits)
+        return ABSENT if found is None else found.to_wire()
+
+    def _audited_row(self, kind: Kind, step: int, *, flags: Flags) -> Row:
+        """A row of a vote that carries accusations in place of a digest; each is made once."""
+        accusation, self._accusation = self._accusation, ABSENT
+        return replace(self._row(kind, step, flags=flags), content_digest=accusation)
 
     def _row(self, kind: Kind, step: int, *, flags: Flags) -> Row:
         local = self._sidecar.verdict(boot_ns(), self._settings.on_unknown)
@@ -258,37 +352,14 @@ class ClockGate:
     def _report(
         self, name: str, decision: Decision, ballot: Ballot, *, wait_ns: int = 0, held_ns: int = 0, polls: int = 0
     ) -> None:
+        for notice in self._sidecar.take_notices():
+            self._on_event(notice.event, {"level": notice.level, "step": decision.step, "detail": notice.detail})
         received_mono_ns = ballot.received_mono_ns
         vote_ns = None if received_mono_ns is None else received_mono_ns - ballot.started_mono_ns
-        self._on_event(
-            name,
-            {
-                "step": decision.step,
-                "kind": decision.kind.name,
-                "step_verdict": decision.step_verdict.name,
-                "save_verdict": decision.save_verdict.name,
-                "cluster_bound_ns": decision.cluster_bound_ns,
-                "bound_basis": decision.bound_basis,
-                "vote_ns": vote_ns,
-                "wait_ns": wait_ns,
-                "held_ns": held_ns,
-                "polls": polls,
-                "reasons": reason_names(decision.reasons),
-                "blamed_ranks": list(decision.blamed_ranks),
-                "flags": [flag.name for flag in decision.flags],
-                "detail": self._detail,
-            },
+        fields = decision_fields(
+            decision, vote_ns=vote_ns, wait_ns=wait_ns, held_ns=held_ns, polls=polls, detail=self._detail
         )
-
-
-def reason_names(reasons: int) -> list[str]:
-    """Names of a set of ReasonCode bits without their prefix; bits unknown to this version as `REASON_<n>`."""
-    names = {value.number: value.name for value in clock_pb2.ReasonCode.DESCRIPTOR.values}
-    return [
-        names.get(code, f"REASON_{code}").removeprefix("REASON_CODE_")
-        for code in range(1, reasons.bit_length())
-        if reasons >> code & 1
-    ]
+        self._on_event(name, fields)
 
 
 def _wire(value: int | None) -> int:

@@ -1,4 +1,4 @@
-"""The rank's line to its clock daemon: two quiet threads that keep the newest answer at hand.
+"""The rank's line to its clock daemon: quiet threads that keep the newest answer at hand, and the job's lease.
 
 The training thread never waits here: it drops a question and reads what is known. A daemon that is absent, frozen,
 restarted or talking nonsense is an answer too, in the words of `gate.policy`.
@@ -13,8 +13,10 @@ import grpc
 from clockgate.v1 import clock_pb2, clock_pb2_grpc, gate_pb2, gate_pb2_grpc
 
 from clockgate_trainer.gate.clocks import boot_id, boot_ns, mono_ns
+from clockgate_trainer.gate.lease import LeaseKeeper, Notice
 from clockgate_trainer.gate.model import Limits, SaveVerdict, StepVerdict
 from clockgate_trainer.gate.policy import NS_PER_S, Evidence, LocalVerdict, OnUnknown, judge_local
+from clockgate_trainer.gate.status import status_of
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,8 @@ _REFUSED_S = 2.0
 # The stream brings a reading at least once a second. When it does not (too many streams, a dead line), Check is asked
 # unbidden at this pace, so that a long step does not outlive its evidence.
 _IDLE_ASK_S = 1.0
+# A lease ends 600 s after the last Check: one long step (a compilation, an evaluation) must not cost it.
+_RENEW_S = 60.0
 _JOIN_S = 2.0
 
 
@@ -48,6 +52,9 @@ class ClockSide(Protocol):
 
     def reached(self) -> bool:
         """Whether a daemon has ever answered."""
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """What a person should know about the daemon and has not been told yet."""
 
     def close(self) -> None:
         """Stop asking. May be called twice."""
@@ -83,6 +90,10 @@ class NullSidecar:
         """Never."""
         return False
 
+    def take_notices(self) -> tuple[Notice, ...]:
+        """Nothing ever."""
+        return ()
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -102,10 +113,13 @@ class _Known:
 class Sidecar:
     """Asks one daemon for one rank. `address` is a gRPC target (see `gate.address`); threads start at once.
 
-    `deadline_s` bounds each Check: a daemon that needs longer counts as silent for this question.
+    `deadline_s` bounds each Check: a daemon that needs longer counts as silent for this question. `with_lease` keeps a
+    lease open for this rank and its job: one rank of a node is enough, and a daemon has few streams.
     """
 
-    def __init__(self, address: str, limits: Limits, *, job: str, rank: int, deadline_s: float = 0.25) -> None:
+    def __init__(
+        self, address: str, limits: Limits, *, job: str, rank: int, deadline_s: float = 0.25, with_lease: bool = False
+    ) -> None:
         self._address = address
         self._limits = limits
         self._request = gate_pb2.CheckRequest(
@@ -116,6 +130,7 @@ class Sidecar:
         # Of the last answered Check. Before the first one the deadline is the longest that it can have been.
         self._round_trip_ns = int(deadline_s * NS_PER_S)
         self._known = _Known()
+        self._asked_mono_ns = mono_ns()
         self._publishing = threading.Lock()
         self._answered = threading.Event()
         self._closing = threading.Event()
@@ -127,6 +142,7 @@ class Sidecar:
             threading.Thread(target=run, name=f"clockgate-{name}", daemon=True)
             for name, run in (("ask", self._keep_asking), ("watch", self._keep_watching))
         ]
+        self._lease = LeaseKeeper(self._channel, job=job, rank=rank) if with_lease else None
         for thread in self._threads:
             thread.start()
 
@@ -156,9 +172,15 @@ class Sidecar:
         """Whether the daemon has ever answered."""
         return self._answered.is_set()
 
+    def take_notices(self) -> tuple[Notice, ...]:
+        """What happened to the lease since the last call."""
+        return () if self._lease is None else self._lease.take_notices()
+
     def close(self) -> None:
-        """End both threads and the channel; waits 2 s for each thread at most. May be called twice."""
+        """Give the lease back, end all threads and the channel; waits 2 s for each at most. May be called twice."""
         self._closing.set()
+        if self._lease is not None:
+            self._lease.close()
         with self._question:
             self._question.notify()
         self._channel.close()
@@ -175,6 +197,7 @@ class Sidecar:
             request.CopyFrom(self._request)
             request.step = step
             asked_boot_ns = boot_ns()
+            self._asked_mono_ns = mono_ns()
             try:
                 answer = check(request, timeout=self._deadline_s)
             except grpc.RpcError as error:
@@ -193,8 +216,10 @@ class Sidecar:
                 self._question.wait(_IDLE_ASK_S)
             asked, self._asked = self._asked, False
             step = self._step
-        stale = mono_ns() - self._known.received_mono_ns > int(_IDLE_ASK_S * NS_PER_S)
-        return step if not self._closing.is_set() and (asked or stale) else None
+        now_mono_ns = mono_ns()
+        stale = now_mono_ns - self._known.received_mono_ns > int(_IDLE_ASK_S * NS_PER_S)
+        renew = self._lease is not None and now_mono_ns - self._asked_mono_ns > int(_RENEW_S * NS_PER_S)
+        return step if not self._closing.is_set() and (asked or stale or renew) else None
 
     def _keep_watching(self) -> None:
         watch = clock_pb2_grpc.ClockStub(self._channel).WatchReadings
@@ -204,7 +229,7 @@ class Sidecar:
                 for message in watch(clock_pb2.WatchReadingsRequest()):
                     self._publish(message.reading, boot_ns(), None)
             except grpc.RpcError as error:
-                if _status(error) is grpc.StatusCode.UNAVAILABLE:
+                if status_of(error) is grpc.StatusCode.UNAVAILABLE:
                     self._note_silence("Clock.WatchReadings", error)
                 else:
                     pause_s = _REFUSED_S  # no sign of a silent daemon: Check tells
@@ -234,15 +259,9 @@ class Sidecar:
     def _note_silence(self, method: str, error: grpc.RpcError) -> None:
         with self._publishing:
             if not self._known.silent and not self._closing.is_set():
-                _log.info("clock daemon at %s does not answer %s: %s", self._address, method, _status(error))
+                _log.info("clock daemon at %s does not answer %s: %s", self._address, method, status_of(error))
             self._known = replace(self._known, silent=True)
 
 
 def _is_same(one: clock_pb2.Reading, other: clock_pb2.Reading) -> bool:
     return (one.boot_id, one.epoch, one.sequence) == (other.boot_id, other.epoch, other.sequence)
-
-
-def _status(error: grpc.RpcError) -> grpc.StatusCode | None:
-    """Status of a failed call; None when the error carries none (grpc's types leave that open)."""
-    code = getattr(error, "code", None)
-    return code() if callable(code) else None

@@ -19,6 +19,9 @@ from clockgate_trainer.flags.table import Settings
 _SIGNS_OF_A_LOST_PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset", "Timed out")
 _WANTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
+# Pieces that a slow network moves well within the patience of a meeting.
+_PIECE_BYTES = 1 << 24
+
 Told = TypeVar("Told")
 
 
@@ -131,6 +134,30 @@ class Meeting:
         with peers_needed():
             dist.gather_object(told, heard, dst=0, group=self._group)
         return heard
+
+    def spread(self, content: bytes | None, source: int, *, keep: bool = True) -> bytes | None:
+        """What rank `source` gives, on every rank that wants to `keep` it (else None); None when it gives nothing.
+
+        `content` counts on the source alone.
+        """
+        if self._group is None:
+            return content
+        with peers_needed():
+            size = torch.tensor([-1 if content is None else len(content)])
+            dist.broadcast(size, source, group=self._group)
+            left = int(size)
+            if left < 0:
+                return None
+            mine = memoryview(content or b"")
+            pieces: list[bytes] = []
+            for start in range(0, left, _PIECE_BYTES):
+                length = min(_PIECE_BYTES, left - start)
+                gives = self._place.rank == source
+                piece = bytearray(mine[start : start + length]) if gives else bytearray(length)
+                dist.broadcast(torch.frombuffer(piece, dtype=torch.uint8), source, group=self._group)
+                if keep and not gives:
+                    pieces.append(bytes(piece))
+        return content if self._place.rank == source else b"".join(pieces) if keep else None
 
 
 @contextmanager

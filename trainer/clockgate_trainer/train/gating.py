@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.gate.address import resolve_address
 from clockgate_trainer.gate.gate import ClockGate, GateSettings, OnEvent
+from clockgate_trainer.gate.limits import make_limits
 from clockgate_trainer.gate.model import Limits
 from clockgate_trainer.gate.policy import OnUnknown
 from clockgate_trainer.gate.sidecar import ClockSide, NullSidecar, Sidecar
@@ -12,7 +13,6 @@ from clockgate_trainer.gate.vote import open_vote
 from clockgate_trainer.train.distributed import Meeting, Place, SharedError
 from clockgate_trainer.train.report import Reporter
 
-_NS_PER_MS = 1_000_000
 # A daemon that is up answers within milliseconds; one that is being restarted by systemd within two seconds.
 _ANSWER_WITHIN_S = 3.0
 
@@ -43,7 +43,7 @@ def _clock_side(
         reporter.say("the clock gate is off (--time_sync_check false)")
         return NullSidecar()
     address = resolve_address(settings.clock_daemon, environment)
-    side = Sidecar(address, _limits(settings), job=settings.job, rank=place.rank)
+    side = Sidecar(address, _limits(settings), job=settings.job, rank=place.rank, with_lease=place.local_rank == 0)
     reached = meeting.gather(side.await_answer(_ANSWER_WITHIN_S))
     silent = tuple(rank for rank, answered in enumerate(reached) if not answered)
     if not silent:
@@ -63,10 +63,7 @@ def _clock_side(
 
 
 def _limits(settings: Settings) -> Limits:
-    return Limits(
-        warn_ns=max(1, round(settings.warn_delay_ms * _NS_PER_MS)),
-        hold_ns=max(1, round(settings.max_sync_delay * _NS_PER_MS)),
-    )
+    return make_limits(settings.max_sync_delay, settings.warn_delay_ms)
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

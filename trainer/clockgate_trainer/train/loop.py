@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from clockgate_trainer.data.collate import Batch, collate
-from clockgate_trainer.data.order import Split, StepRows, cursor_digest, rows_for
-from clockgate_trainer.data.tokens import TokenData
+from clockgate_trainer.checkpoint.store import SaveResult
+from clockgate_trainer.data.feed import Feed
+from clockgate_trainer.data.order import Split
 from clockgate_trainer.errors import ExitCode
 from clockgate_trainer.gate.clocks import mono_ns
 from clockgate_trainer.gate.gate import ClockGate, reason_names
@@ -28,16 +28,14 @@ from clockgate_trainer.train.saving import Position, Saver
 class Run:
     """What stays the same from the first step to the last, on one rank.
 
-    `save_every` is None when only the last step is saved. `order_seed` is the seed of the row order.
+    `save_every` is None when only the last step is saved.
     """
 
     rank: int
     total_steps: int
     save_every: int | None
     max_grad_norm: float
-    order_seed: int
-    data: TokenData
-    pad_id: int
+    feed: Feed
     split: Split
     network: Network
     optimizer: torch.optim.Optimizer
@@ -52,14 +50,14 @@ def train(run: Run, position: Position) -> Outcome:
 
     Raises PeerLostError and DesyncError.
     """
-    last_step_ns = ABSENT
+    own_work_ns = ABSENT
     save_due = False
     while position.step < run.total_steps:
         started_ns = mono_ns()
         step = position.step + 1
-        rows = rows_for(position.cursor, seed=run.order_seed, rows=len(run.data.rows), split=run.split, rank=run.rank)
-        label_tokens = sum(run.data.rows[row].label_tokens for row in rows.everyone)
-        *early, last = _batches(run, rows)
+        rows = run.feed.step(position.cursor, run.split, run.rank)
+        label_tokens = run.feed.label_tokens(rows)
+        *early, last = run.feed.batches(rows)
 
         losses = []
         for batch in early:
@@ -67,12 +65,13 @@ def train(run: Run, position: Position) -> Outcome:
                 losses.append(run.network.loss_sum(batch))
                 run.network.backward(losses[-1], label_tokens)
 
-        digest = cursor_digest(position.cursor, run.order_seed, run.data.fingerprint)
-        run.gate.begin(step, batch=_batch_code(run.split), cursor_digest=digest, last_step_ns=last_step_ns)
+        digest = run.feed.digest(position.cursor)
+        run.gate.begin(step, batch=_batch_code(run.split), cursor_digest=digest, last_step_ns=own_work_ns)
         losses.append(run.network.loss_sum(last))
         asked_ns = mono_ns()
         decision = run.gate.settle()
-        waited_ns = mono_ns() - asked_ns
+        # From the step's start to here no rank waits for another, so this tells who is slow.
+        own_work_ns = asked_ns - started_ns
         if decision.step_verdict is StepVerdict.STOP:
             return _stop(run, position, decision)
 
@@ -83,33 +82,30 @@ def train(run: Run, position: Position) -> Outcome:
         position = Position(step, rows.after, rng.capture(run.network.device))
 
         step_ns = mono_ns() - started_ns
-        last_step_ns = step_ns - waited_ns
         run.reporter.step_done(
             StepReport(
                 step=step,
-                epoch=rows.after.epoch + rows.after.row / len(run.data.rows),
+                epoch=run.feed.epochs_done(rows.after),
                 loss=loss,
                 grad_norm=grad_norm,
                 learning_rate=learning_rate,
-                tokens=sum(len(run.data.rows[row].input_ids) for row in rows.everyone),
+                tokens=run.feed.tokens(rows),
                 label_tokens=label_tokens,
                 step_ns=step_ns,
                 held_ns=run.reporter.held_ns,
                 cluster_bound_ns=decision.cluster_bound_ns,
+                peak_memory_bytes=run.network.peak_memory_bytes(),
             )
         )
+        run.saver.after_step(decision, loss, label_tokens)
         save_due = save_due or _asks_for_save(run, step, decision)
-        if save_due and (step == run.total_steps or decision.save_verdict is not SaveVerdict.SKIP_SAVE):
+        is_last = step == run.total_steps
+        if save_due and (is_last or decision.save_verdict is not SaveVerdict.SKIP_SAVE):
             save_due = False
-            run.saver.save(position, decision)
+            result = run.saver.save(position, decision.for_last_save() if is_last else decision, last=is_last)
+            if result.diverged:
+                return _diverged(run, position, result)
     return _finish(run, position)
-
-
-def _batches(run: Run, rows: StepRows) -> list[Batch]:
-    return [
-        collate([None if row is None else run.data.rows[row] for row in micro], run.pad_id)
-        for micro in rows.micro_batches
-    ]
 
 
 def _batch_code(split: Split) -> int:
@@ -142,8 +138,9 @@ def _stop(run: Run, position: Position, decision: Decision) -> Outcome:
     rng.restore(position.random, run.network.device)
     why = ", ".join(reason_names(decision.reasons)) or "a rank voted STOP"
     run.reporter.say(f"stopping before step {position.step + 1}: {why}", "stop")
+    run.saver.drain()
     if position.step > run.saver.saved_step:
-        run.saver.save(position, decision)
+        run.saver.save(position, decision.for_last_save(), last=True)
     run.gate.agree(Kind.EXIT, position.step)
     saved = run.saver.saved_step == position.step and run.reporter.standing.checkpoint is not None
     return Outcome(
@@ -152,6 +149,18 @@ def _stop(run: Run, position: Position, decision: Decision) -> Outcome:
         step=position.step,
         checkpoint=_newest(run),
         ranks=decision.blamed_ranks,
+    )
+
+
+def _diverged(run: Run, position: Position, result: SaveResult) -> Outcome:
+    """Leave together: what the ranks train is no longer one adapter."""
+    run.gate.agree(Kind.EXIT, position.step)
+    return Outcome(
+        code=ExitCode.STOPPED_UNSAVED,
+        reason=f"{result.reason}; start again to go on from the newest verified checkpoint",
+        step=position.step,
+        checkpoint=_newest(run),
+        ranks=result.ranks,
     )
 
 

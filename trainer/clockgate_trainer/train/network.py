@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clockgate_trainer.data.collate import Batch
 from clockgate_trainer.data.tokens import IGNORED
+from clockgate_trainer.train.attention import inputs_of
 from clockgate_trainer.train.distributed import Place, peers_needed
 
 # Renamed between torch 2.11 and 2.13.
@@ -33,6 +34,7 @@ class Network:
     def __init__(self, model: Any, place: Place, device: torch.device, *, bf16: bool) -> None:
         self.model = model
         self.device = device
+        self._gpus = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._place = place
         self._bf16 = bf16
@@ -47,9 +49,11 @@ class Network:
         moved = batch.to(self.device)
         forward = self.model if self._ddp is None else self._ddp
         with peers_needed(), torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            logits = forward(input_ids=moved.input_ids, attention_mask=moved.attention_mask, use_cache=False).logits
+            logits = forward(**inputs_of(moved, self.model), use_cache=False).logits
         predicted = logits[:, :-1].float().flatten(0, 1)
-        return cross_entropy(predicted, moved.labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="sum")
+        # With split layers the head is on the last device.
+        labels = moved.labels[:, 1:].flatten().to(predicted.device)
+        return cross_entropy(predicted, labels, ignore_index=IGNORED, reduction="sum")
 
     def backward(self, loss_sum: torch.Tensor, label_tokens: int) -> None:
         """Add this loss to the gradients and, outside `without_exchange`, exchange them.
@@ -67,6 +71,10 @@ class Network:
         """Scale gradients down to `max_norm` (0: never) and return the norm that they had, equal on all ranks."""
         limit = max_norm or float("inf")
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
+
+    def peak_memory_bytes(self) -> tuple[int, ...]:
+        """The most that was allocated on each GPU that holds a part of the model, in their order."""
+        return tuple(torch.cuda.max_memory_allocated(device) for device in self._gpus)
 
     def drop_gradients(self) -> None:
         """Forget all gradients."""

@@ -1,18 +1,20 @@
 """What is known about a run before any weights load: data, number of steps, and the checkpoint to go on from."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from clockgate_trainer.checkpoint.resume import Found, demand_settings, load
 from clockgate_trainer.checkpoint.state import TrainState
-from clockgate_trainer.data.order import Split, steps_for_epochs
+from clockgate_trainer.data.feed import Feed
+from clockgate_trainer.data.order import Split
 from clockgate_trainer.flags.parse import notices
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.train.corpus import Corpus, load_corpus
 from clockgate_trainer.train.distributed import Meeting, Place
-from clockgate_trainer.train.model import check_model
+from clockgate_trainer.train.feeding import count_steps, describe, make_feed
+from clockgate_trainer.train.homes import Homes, find_together
+from clockgate_trainer.train.parts import Corpus
 from clockgate_trainer.train.report import Reporter
-from clockgate_trainer.train.saving import find, identity
+from clockgate_trainer.train.saving import identity
 from clockgate_trainer.train.start import demand_same_run, together
 
 
@@ -20,7 +22,7 @@ from clockgate_trainer.train.start import demand_same_run, together
 class Plan:
     """A run that has not begun. `state` is what the checkpoint `found` holds for this rank; both None on a new run."""
 
-    corpus: Corpus
+    feed: Feed
     split: Split
     total_steps: int
     identity: Mapping[str, object]
@@ -33,39 +35,41 @@ class Plan:
         return self.found is not None and self.found.step >= self.total_steps
 
 
-def make_plan(settings: Settings, place: Place, meeting: Meeting, reporter: Reporter) -> Plan:
+def make_plan(
+    settings: Settings,
+    place: Place,
+    meeting: Meeting,
+    reporter: Reporter,
+    read: Callable[[Settings], Corpus],
+    *,
+    homes: Homes,
+) -> Plan:
     """Read everything but weights and compare it between ranks. A collective.
 
     Raises SharedError when data, model, checkpoint or flags are not as they should be on any rank.
     """
-    corpus = together(meeting, lambda: _read(settings))
+    corpus = together(meeting, lambda: read(settings))
     demand_same_run(meeting, settings, corpus.data)
     for note in (*notices(settings), *corpus.notes):
         reporter.say(note)
-    rows = len(corpus.data.rows)
+    feed = together(meeting, lambda: make_feed(settings, corpus))
     split = Split(place.world_size, settings.per_device_train_batch_size, settings.gradient_accumulation_steps)
-    epochs = settings.num_train_epochs
-    total_steps = settings.max_steps if epochs is None else steps_for_epochs(epochs, rows, split)
-    reporter.say(
-        f"{rows} rows; an optimizer step takes {split.rows_per_step} of them ({split.micro_batch} in a micro-batch x "
-        f"{split.accumulation} micro-batches x {split.world} ranks); {total_steps} steps"
-    )
+    total_steps = count_steps(settings, feed, split)
+    for told in describe(settings, feed, split, total_steps):
+        reporter.say(told)
     wanted = identity(settings, total_steps, corpus.data.fingerprint)
-    found = meeting.gather(together(meeting, lambda: find(settings) if place.leads else None))[0]
-    state = None if found is None else together(meeting, lambda: _load(found, place, wanted))
-    if found is not None:
+    found = find_together(settings, place, meeting, homes)
+    state = None if found is None else together(meeting, lambda: _load(found, settings, place, wanted))
+    if found is not None and state is not None:
         _tell(found, reporter)
-    return Plan(corpus, split, total_steps, wanted, found, state)
+        if state.world_size != place.world_size:
+            reporter.say(f"it is of {state.world_size} ranks and this run has {place.world_size}: not bit-identical")
+    return Plan(feed, split, total_steps, wanted, found, state)
 
 
-def _read(settings: Settings) -> Corpus:
-    corpus = load_corpus(settings)
-    check_model(settings, corpus.data)
-    return corpus
-
-
-def _load(found: Found, place: Place, wanted: Mapping[str, object]) -> TrainState:
-    state = load(found.path, place.rank, place.world_size)
+def _load(found: Found, settings: Settings, place: Place, wanted: Mapping[str, object]) -> TrainState:
+    change = settings.allow_world_size_change
+    state = load(found.path, place.rank, place.world_size, allow_world_size_change=change)
     demand_settings(state, wanted)
     return state
 

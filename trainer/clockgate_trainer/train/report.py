@@ -8,7 +8,9 @@ from pathlib import Path
 
 import torch
 
+from clockgate_trainer.alert import Alerter, Targets
 from clockgate_trainer.events import EventLog, MetricLog
+from clockgate_trainer.gate.telling import Teller
 from clockgate_trainer.train.distributed import Place
 from clockgate_trainer.train.progress import Progress, StepReport
 
@@ -28,9 +30,14 @@ class Reporter:
         self._events = events
         self._metrics = metrics
         self._progress: Progress | None = None
-        self._warning: str | None = None
+        self._teller = Teller()
+        self._alerter: Alerter | None = None
         self.standing = standing
         self.held_ns = 0
+
+    def call_people(self, targets: Targets, *, after_hold_s: float, job: str) -> None:
+        """From now on call `targets` when all ranks have waited for `after_hold_s`, and when the gate stops the run."""
+        self._alerter = Alerter(targets, after_hold_s=after_hold_s, job=job, on_event=self._on_alert)
 
     def say(self, text: str, event: str = "notice") -> None:
         """One sentence for a person (from rank 0 alone) and for the log."""
@@ -43,28 +50,37 @@ class Reporter:
         self._events.write(event, **fields)
 
     def on_gate_event(self, name: str, fields: Mapping[str, object]) -> None:
-        """Take note of a decision of the gate, or of a wait; the caller of ClockGate passes this on."""
+        """Take note of a decision of the gate, a wait, or something about a rank or its daemon; ClockGate calls it."""
         self._events.write(name, **fields)
         if name == "hold":
             self._events.flush()
-            self._print(f"step {fields['step']}: all ranks wait: {_cause(fields)}")
-            return
-        self._tell_warning(fields)
-        held_ns = fields["held_ns"]
-        self.held_ns = held_ns if isinstance(held_ns, int) else 0
-        if self.held_ns:
-            self._print(f"step {fields['step']}: waited {self.held_ns / 1e9:.1f} s, then {fields['step_verdict']}")
+        for sentence in self._teller.sentences(name, fields):
+            self._print(sentence)
+        self._alert(name, fields)
+        if name == "gate":
+            held_ns = fields["held_ns"]
+            self.held_ns = held_ns if isinstance(held_ns, int) else 0
 
-    def _tell_warning(self, fields: Mapping[str, object]) -> None:
-        """Say why steps go on under a warning: once when it begins or its cause changes, and when it is over."""
-        if fields["kind"] != "STEP":
+    def _alert(self, name: str, fields: Mapping[str, object]) -> None:
+        if self._alerter is None:
             return
-        warning = _cause(fields) if fields["step_verdict"] == "WARN" else None
-        if warning not in (None, self._warning):
-            self._print(f"step {fields['step']}: warning: {warning}; training goes on")
-        elif warning is None and self._warning is not None:
-            self._print(f"step {fields['step']}: the warning is over")
-        self._warning = warning
+        if name == "hold":
+            self._alerter.hold(fields)
+        elif name == "gate" and fields["kind"] == "STEP":
+            # Who sent a signal knows of it.
+            stops = fields["step_verdict"] == "STOP" and fields["reasons"] != ["SIGNAL"]
+            if stops:
+                self._alerter.stop(fields)
+            else:
+                self._alerter.go_on()
+
+    def _on_alert(self, name: str, fields: Mapping[str, object]) -> None:
+        self._events.write(name, **fields)
+        self._events.flush()
+        if fields["level"] == "CRITICAL":
+            self._print(f"CRITICAL: step {fields['step']}: {fields['kind']}: {_people(fields)}")
+        for failure in _texts(fields["undelivered"]):
+            self._print(f"warning: the alert was not delivered: {failure}")
 
     def on_save_event(self, name: str, fields: Mapping[str, object]) -> None:
         """Take note of what became of a checkpoint."""
@@ -99,7 +115,9 @@ class Reporter:
             self._metrics.flush()
 
     def close(self) -> None:
-        """Flush and let go of the files."""
+        """Let alerts under way go out, flush, and let go of the files."""
+        if self._alerter is not None:
+            self._alerter.close()
         self._events.close()
         if self._metrics is not None:
             self._metrics.close()
@@ -109,8 +127,13 @@ class Reporter:
             print(text, file=sys.stderr, flush=True)
 
 
-def _cause(fields: Mapping[str, object]) -> str:
-    reasons, ranks = fields["reasons"], fields["blamed_ranks"]
-    named = ", ".join(map(str, reasons)) if isinstance(reasons, list) else ""
-    who = f" (rank {', '.join(map(str, ranks))})" if isinstance(ranks, list) and ranks else ""
-    return f"{named or 'no reason given'}{who}"
+def _people(fields: Mapping[str, object]) -> str:
+    """Who and why, of an alert."""
+    ranks = ", ".join(_texts(fields["ranks"]))
+    held_s = fields["held_s"]
+    waited = "" if held_s is None else f" after {held_s} s of waiting"
+    return f"{', '.join(_texts(fields['reasons'])) or 'no reason given'} (rank {ranks or 'unknown'}){waited}"
+
+
+def _texts(values: object) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, (list, tuple)) else []

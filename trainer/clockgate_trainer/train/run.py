@@ -1,21 +1,21 @@
 """One rank from its flags to its exit code: what comes before the loop, the loop, and every way to end."""
 
-import fcntl
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
-from transformers.utils import logging as transformers_logging
 
+from clockgate_trainer.alert import demand_program, read_targets
+from clockgate_trainer.attempts import clear_attempts
+from clockgate_trainer.checkpoint.claim import claimed
 from clockgate_trainer.checkpoint.save import Store
 from clockgate_trainer.data.order import Cursor
-from clockgate_trainer.errors import ConfigError, ExitCode, TrainerError
+from clockgate_trainer.errors import ConfigError, ExitCode, NoProgressError, TrainerError
 from clockgate_trainer.events import EventLog, MetricLog
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.gate.exit import leave
@@ -23,6 +23,7 @@ from clockgate_trainer.gate.gate import ClockGate, reason_names
 from clockgate_trainer.gate.model import Decision, Kind, StepVerdict
 from clockgate_trainer.outcome import Outcome, clear_outcome, read_outcome, write_outcome
 from clockgate_trainer.train import rng
+from clockgate_trainer.train.attempt import demand_progress
 from clockgate_trainer.train.distributed import (
     Meeting,
     Place,
@@ -33,18 +34,17 @@ from clockgate_trainer.train.distributed import (
     read_place,
 )
 from clockgate_trainer.train.gating import make_gate
+from clockgate_trainer.train.homes import Homes, find_homes
 from clockgate_trainer.train.loop import Run, train
-from clockgate_trainer.train.model import build_model
 from clockgate_trainer.train.network import Network
-from clockgate_trainer.train.optim import make_optimizer, make_scheduler
+from clockgate_trainer.train.parts import Parts
 from clockgate_trainer.train.plan import Plan, make_plan
 from clockgate_trainer.train.report import Reporter, Standing
-from clockgate_trainer.train.saving import Position, Saver, load_adapter
+from clockgate_trainer.train.saving import Position, Saver
 from clockgate_trainer.train.start import rehearse, together
 
 _CRASHED = 1
 _INTERRUPTED = 130
-_LOCK_FILE = ".lock"
 # Ranks may come to the meetings before training this far apart: one loads weights from a cache, another from the hub.
 _START_PATIENCE_S = 3600.0
 # After these all ranks have met a last time.
@@ -53,24 +53,25 @@ _AGREED = (ExitCode.DONE, ExitCode.STOPPED, ExitCode.STOPPED_UNSAVED)
 
 @dataclass(frozen=True)
 class _Rank:
-    """Who this rank is, and what it talks to people through."""
+    """Who this rank is, what it trains, and what it talks to people through."""
 
     settings: Settings
+    parts: Parts
     place: Place
     device: torch.device
     reporter: Reporter
 
 
-def main(settings: Settings, environment: Mapping[str, str]) -> int:
-    """Train as one rank; returns its exit code, and tells it in outcome.json.
+def main(settings: Settings, environment: Mapping[str, str], parts: Parts) -> int:
+    """Train what `parts` make as one rank; returns its exit code, and tells it in outcome.json.
 
     Among several ranks a failure ends the process at once: a normal exit would wait for ranks that do not come.
     """
     try:
         place = read_place(environment)
         device = choose_device(settings.device, place)
-        with _claimed(settings.output_dir, place):
-            return _run_rank(_Rank(settings, place, device, _open_logs(settings, place)), environment)
+        with claimed(settings.output_dir) if place.leads else nullcontext():
+            return _run_rank(_Rank(settings, parts, place, device, _open_logs(settings, place)), environment)
     except TrainerError as err:
         print(f"clockgate-train: {err}", file=sys.stderr)
         return err.exit_code
@@ -81,7 +82,7 @@ def _run_rank(rank: _Rank, environment: Mapping[str, str]) -> int:
     try:
         outcome = _train_rank(rank, environment)
     except TrainerError as err:
-        if place.leads or not isinstance(err, SharedError):
+        if place.leads or not isinstance(err, (SharedError, NoProgressError)):
             print(f"clockgate-train: {err}", file=sys.stderr, flush=True)
         outcome = _outcome(reporter, err.exit_code, str(err), err.ranks)
     except KeyboardInterrupt:
@@ -100,56 +101,50 @@ def _run_rank(rank: _Rank, environment: Mapping[str, str]) -> int:
 
 
 def _open_logs(settings: Settings, place: Place) -> Reporter:
+    targets = read_targets(settings.alert_webhook, settings.alert_exec, os.environ)
     events = EventLog(settings.output_dir, place.rank)
     if not place.leads:
         return Reporter(events, None, Standing())
+    demand_program(targets)
     try:
         clear_outcome(settings.output_dir)
     except OSError as err:
         raise ConfigError(f"the outcome of an earlier run in {settings.output_dir} cannot be removed: {err}") from err
-    return Reporter(events, MetricLog(settings.output_dir), Standing())
-
-
-@contextmanager
-def _claimed(folder: Path, place: Place) -> Iterator[None]:
-    """Hold the run folder for the leading rank. Raises ConfigError when another run has it.
-
-    Two runs in one folder would remove each other's half-written checkpoints. The lock ends with the process at the
-    latest, however that ends, so a killed run leaves nothing to clean up.
-    """
-    if not place.leads:
-        yield
-        return
-    name = folder / _LOCK_FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as err:
-        raise ConfigError(f"{name} cannot be made ({err.strerror}): give another --output_dir") from err
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"--output_dir {folder} is in use by another run ({name} is locked): wait for it or stop it, or give "
-                "another --output_dir"
-            ) from None
-        except OSError as err:
-            raise ConfigError(f"{name} cannot be locked ({err.strerror}): give another --output_dir") from err
-        yield
-    finally:
-        os.close(handle)
+    reporter = Reporter(events, MetricLog(settings.output_dir), Standing())
+    reporter.call_people(targets, after_hold_s=settings.alert_after_hold, job=settings.job)
+    return reporter
 
 
 def _train_rank(rank: _Rank, environment: Mapping[str, str]) -> Outcome:
     settings, place, device, reporter = rank.settings, rank.place, rank.device, rank.reporter
     reporter.started(place, device)
     if not place.leads or not sys.stderr.isatty():
-        transformers_logging.disable_progress_bar()
+        rank.parts.quieten()
     prepare_torch(settings, place, device)
     join(settings, place, device)
     meeting = Meeting(place, _START_PATIENCE_S)
-    plan = make_plan(settings, place, meeting, reporter)
+    homes = find_homes(meeting, place, settings.output_dir)
+    with ExitStack() as held:
+        _claim_home(held, meeting, place, homes, settings)
+        return _train_at_home(rank, environment, meeting, homes)
+
+
+def _claim_home(held: ExitStack, meeting: Meeting, place: Place, homes: Homes, settings: Settings) -> None:
+    """Hold the run folders that nodes have of their own too, beside the leading rank's. A collective."""
+
+    def claim() -> None:
+        if place.rank in homes.writers and not place.leads:
+            held.enter_context(claimed(settings.output_dir))
+
+    together(meeting, claim)
+
+
+def _train_at_home(rank: _Rank, environment: Mapping[str, str], meeting: Meeting, homes: Homes) -> Outcome:
+    settings, place, reporter = rank.settings, rank.place, rank.reporter
+    if not homes.shared:
+        writers = ", ".join(map(str, homes.writers))
+        reporter.say(f"the run folder is not shared: ranks {writers} write a checkpoint each, in their own")
+    plan = make_plan(settings, place, meeting, reporter, rank.parts.read, homes=homes)
     if plan.done_before:
         reporter.say(f"nothing to do: step {plan.total_steps} is in a checkpoint already; raise --max_steps to go on")
         return _outcome(reporter, ExitCode.DONE, "all steps were done before")
@@ -159,25 +154,27 @@ def _train_rank(rank: _Rank, environment: Mapping[str, str]) -> Outcome:
         decision = gate.launch_check()
         if decision.step_verdict is StepVerdict.STOP:
             return _stop_at_launch(gate, plan, reporter, decision)
-        model = together(meeting, lambda: _load_model(settings, device, plan))
-        return train(*_assemble(rank, plan, gate, model))
+        model = together(meeting, lambda: _load_model(rank, plan))
+        demand_progress(meeting, place, settings.output_dir, plan.found, reporter)
+        return train(*_assemble(rank, plan, gate, model, homes))
     finally:
         gate.close()
 
 
-def _load_model(settings: Settings, device: torch.device, plan: Plan) -> object:
-    model = build_model(settings, device)
+def _load_model(rank: _Rank, plan: Plan) -> object:
+    model = rank.parts.build_model(rank.settings, rank.device)
     if plan.found is not None:
-        load_adapter(model, plan.found.path)
+        rank.parts.load_adapter(model, plan.found.path)
     return model
 
 
-def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object) -> tuple[Run, Position]:
+def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Homes) -> tuple[Run, Position]:
     """Everything that the loop needs, and the position that it begins from. A collective."""
     settings, place, device, reporter = rank.settings, rank.place, rank.device, rank.reporter
     network = Network(model, place, device, bf16=settings.bf16)
-    optimizer = make_optimizer(settings, network.parameters, device)
-    scheduler = make_scheduler(settings, optimizer, plan.total_steps)
+    optimizer = rank.parts.make_optimizer(settings, network.parameters, device)
+    scheduler = rank.parts.make_scheduler(settings, optimizer, plan.total_steps)
+    meeting = Meeting(place, settings.vote_timeout)
     saver = Saver(
         Store(
             settings.output_dir,
@@ -185,33 +182,40 @@ def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object) -> tuple[
             place.world_size,
             settings.save_total_limit,
             on_event=reporter.on_save_event,
+            write_grace_s=settings.save_timeout,
+            writers=homes.writers,
         ),
         gate,
-        Meeting(place, settings.vote_timeout).bring_to_first,
+        meeting.bring_to_first if homes.shared else meeting.gather,
         reporter.standing,
         model=model,
         optimizer=optimizer,
         scheduler=scheduler,
         identity=plan.identity,
+        spread=meeting.spread,
+        async_save=settings.async_save,
+        on_divergence=settings.on_divergence,
+        score_steps=settings.save_steps,
     )
-    data = plan.corpus.data
-    rehearse(network, data, plan.corpus.pad_id, plan.split)
+    rehearse(network, plan.feed, plan.split)
     if plan.state is None:
         # Ranks draw different dropout.
         rng.seed_everything(settings.seed + place.rank)
         position = Position(0, Cursor(), rng.capture(device))
-    else:
+    elif plan.state.rank_state:
         position = saver.restore(plan.state)
         rng.restore(position.random, device)
+    else:
+        # Of another number of ranks: no rank goes on from the random numbers of another one.
+        rng.seed_everything(settings.seed + place.rank + place.world_size * plan.state.step)
+        position = replace(saver.restore(plan.state), random=rng.capture(device))
     reporter.begin(plan.total_steps, settings.logging_steps)
     run = Run(
         rank=place.rank,
         total_steps=plan.total_steps,
         save_every=settings.save_steps if settings.save_strategy == "steps" else None,
         max_grad_norm=settings.max_grad_norm,
-        order_seed=settings.order_seed,
-        data=data,
-        pad_id=plan.corpus.pad_id,
+        feed=plan.feed,
         split=plan.split,
         network=network,
         optimizer=optimizer,
@@ -246,5 +250,7 @@ def _tell_outcome(settings: Settings, place: Place, reporter: Reporter, outcome:
         if outcome.code == ExitCode.PEER_LOST and read_outcome(settings.output_dir) is not None:
             return
         write_outcome(settings.output_dir, outcome)
+        if outcome.code in _AGREED:
+            clear_attempts(settings.output_dir)
     except (OSError, ValueError) as err:
         print(f"clockgate-train: outcome.json cannot be written: {err}", file=sys.stderr)
