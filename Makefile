@@ -11,7 +11,7 @@ TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo torch || echo tor
 TORCH_INDEX ?= $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 export PYTHONPATH := daemon:trainer:protos:tests:examples
 
-.PHONY: help demo test check integration nspawn bench protos tools clean
+.PHONY: help demo test lint check integration cluster nspawn bench protos tools clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -32,12 +32,14 @@ demo: $(VENV)/.ready  ## a clock-gated QLoRA run on two CPU ranks: save, kill, r
 	@sh packaging/fetch-tools.sh $(TOOLS) chrony || echo "demo: no chronyd here; the kernel's clock alone will be read" >&2
 	$(BIN)/python examples/demo/run.py
 
-check: $(VENV)/.ready .cache/protovenv/.ready  ## format, lint, types, arrows, fresh protos, unit tests
+lint: $(VENV)/.ready .cache/protovenv/.ready  ## format, lint, types, arrows, fresh protos
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
 	PYTHONWARNINGS=ignore .cache/protovenv/bin/python protos/generate.py --check
+
+check: lint  ## lint and unit tests
 	$(BIN)/pytest -q tests/unit
 
 test: $(VENV)/.ready  ## unit and integration tests; the latter need root and network namespaces
@@ -49,7 +51,12 @@ test: $(VENV)/.ready  ## unit and integration tests; the latter need root and ne
 integration: $(VENV)/.ready tools  ## the tests with real chronyd, ptp4l, grpcurl and torchrun alone
 	$(BIN)/pytest -q tests/integration
 
+cluster: $(VENV)/.ready tools  ## training under faults on purpose (root; 6 minutes); SEED=N or FAULT=NAME for one
+	$(BIN)/python -W error -m support.chaos $(if $(SEED),--seed "$(SEED)") $(if $(FAULT),--fault "$(FAULT)") $(CHAOS)
+
 nspawn: $(VENV)/.ready tools  ## the tests in a booted Debian; needs root, mmdebstrap and systemd-container
+	@$(BIN)/python -m support.debian_root $${CLOCKGATE_DEBIAN:-bookworm} || \
+		echo "nspawn: no root of Debian to boot; the tests will skip" >&2
 	$(BIN)/pytest -q tests/deb
 
 bench: $(VENV)/.ready  ## figures: gate overhead, vote, Gate.Check latency (never asserted)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import async_save
 import latency
 import torch
 from demo.children import daemon
@@ -43,6 +44,7 @@ def main() -> int:
             f"{step['pairs']} interleaved pairs of windows, ungated step {step['ungated_step_ms']:.1f} ms, 2 ranks)"
         )
         print(f"vote alone at 2 ranks: {step['vote_alone_ms']:.3f} ms")
+    print(async_save.sentence(async_save.measure(rounds=12, steps=40)))
     return 0
 
 

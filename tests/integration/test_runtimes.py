@@ -3,46 +3,23 @@
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 from support.daemon import clockgated, ctl, environment, toml
-from support.tools import ROOT, find_tool, missing
+from support.oldest import FOLDER, OLDEST, oldest_python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-OLDEST = {"grpcio": "1.51.1", "protobuf": "4.21.12"}
-FOLDER = ROOT / ".cache/venv-oldest"
 RECORDED = '{"after_s": 0, "bound_ns": 200000, "identity": "ntp:192.0.2.1", "stratum": 2}\n'
 IMPORT_ALL = """
 import clockgate.rule
-from clockgate.v1 import admin_pb2_grpc, clock_pb2_grpc, gate_pb2_grpc
+from clockgate.v1 import admin_pb2_grpc, clock_pb2_grpc, gate_pb2_grpc, tuning_pb2_grpc
 from clockgate.wire import own_files, stubs
-import grpc, google.protobuf
-print(grpc.__version__, google.protobuf.__version__)
+import clockgated.tuning.gather
+import grpc, google.protobuf, pyroute2
+print(grpc.__version__, google.protobuf.__version__, pyroute2.__version__)
 """
-
-
-@cache
-def oldest_python() -> Path:
-    """An interpreter with the oldest runtime, kept for the next run."""
-    python = FOLDER / "bin/python"
-    if not (FOLDER / "complete").exists():
-        # Wheels of that grpcio exist for Python 3.11 and older.
-        base = sys.executable if sys.version_info[:2] == (3, 11) else find_tool("python3.11")
-        if base is None:
-            missing("Python 3.11 is not on this machine, for which the oldest runtime has wheels")
-        subprocess.run([base, "-m", "venv", "--clear", FOLDER], check=True, capture_output=True, timeout=120)
-        pins = [f"{name}=={version}" for name, version in OLDEST.items()]
-        installed = subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins],
-            capture_output=True, text=True, check=False, timeout=200,
-        )  # fmt: skip
-        if installed.returncode != 0:
-            missing(f"the oldest runtime cannot be installed: {installed.stderr.strip()[-300:]}")
-        (FOLDER / "complete").touch()
-    return python
 
 
 @pytest.fixture(params=["oldest", "current"])
@@ -72,6 +49,9 @@ def test_daemon_and_clients_of_both_runtimes_understand_each_other(python: Path,
             asked = ctl("--address", str(daemon.socket), "status", "--json", python=client)
             assert asked.returncode == 0, asked.stderr
             assert json.loads(asked.stdout)["reference"]["identity"] == "ntp:192.0.2.1"
+        planned = ctl("--address", str(daemon.socket), "tune", "plan", "--json", "--profile", "none", python=python)
+        assert planned.returncode == 0, planned.stderr
+        assert json.loads(planned.stdout)["changes"] == []
         drilled = ctl("drill", "--admin-address", str(daemon.admin_socket), "freeze", "--for", "1s", python=python)
         assert drilled.returncode == 0, drilled.stderr
         assert daemon.stop() == 0

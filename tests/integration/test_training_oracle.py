@@ -29,7 +29,8 @@ def test_adapter_is_the_one_that_the_trainer_of_transformers_makes(
     flags = [
         "--model_name_or_path", str(make_model(tmp_path / "model")),
         "--dataset", str(make_rows(tmp_path / "rows.jsonl")),
-        "--group_by_length", "false", "--device", "cpu", "--lora_r", "4", "--gradient_accumulation_steps", "2", "--learning_rate", "0.01",
+        "--group_by_length", "false", "--device", "cpu", "--lora_r", "4",
+        "--gradient_accumulation_steps", "2", "--learning_rate", "0.01",
         "--per_device_train_batch_size", "1", "--lr_scheduler_type", "linear", "--warmup_steps", "3",
         "--optim", "adamw_torch", "--weight_decay", "0.1", "--max_grad_norm", "0.5", "--max_steps", str(STEPS),
         "--output_dir", str(tmp_path / "run"), "--time_sync_check", "false",

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 # Imported for its weight alone, before any fork.
+import clockgate_trainer.train.qlora
 import clockgate_trainer.train.run  # noqa: F401
 from clockgate_trainer.__main__ import main as trainer_main
 
@@ -53,7 +54,8 @@ def run_jobs(folder: Path, jobs: Sequence[Job]) -> list[list[int]]:
     return codes
 
 
-def _run(job: Job) -> list[int]:
+def run_forked(job: Job) -> list[int]:
+    """Run one job with ranks forked from this process, which has no other children; its exit codes."""
     port = _free_port()
     pids = [_fork(job, rank, port) for rank in range(job.ranks)]
     if job.signal_name:
@@ -117,4 +119,4 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     jobs = [Job(**fields) for fields in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))]
-    print(json.dumps([_run(job) for job in jobs]))
+    print(json.dumps([run_forked(job) for job in jobs]))

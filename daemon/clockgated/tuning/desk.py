@@ -27,7 +27,8 @@ from clockgated.tuning.transaction import give_all_back, recover
 from clockgated.tuning.verify import Checked, Eyes, check
 
 _LOG = logging.getLogger(__name__)
-_REMEMBERED_PLANS = 32
+# Everybody may ask for plans, of every profile and for any path: nobody may push out the one that root has read.
+_REMEMBERED_PLANS = 512
 # A comparison of the drift thread is over in that time; another apply may take a minute.
 _PATIENCE_S = 3.0
 

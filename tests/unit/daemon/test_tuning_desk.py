@@ -316,3 +316,13 @@ def test_an_apply_that_was_not_finished_is_named_without_a_reason_that_nobody_kn
 
     assert isinstance(found, Refused)
     assert "not given back yet; run" in found.why
+
+
+def test_the_plans_of_others_do_not_push_out_the_one_that_is_to_be_applied(node: Node) -> None:
+    asked = node.desk.plan(None, None).plan_hash
+    for buffer_bytes in range(200):
+        node.hand.values[sysctl(RMEM)] = f"4096 131072 {7_000_000 + buffer_bytes}"
+        node.desk.plan("tcp", 100.0)
+    node.hand.values[sysctl(RMEM)] = SMALL
+
+    assert not isinstance(node.desk.apply(asked, ignore_leases=False), Refused)

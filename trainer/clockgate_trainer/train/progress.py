@@ -10,8 +10,8 @@ class StepReport:
     """One finished optimizer step of the whole job.
 
     `loss` is the mean over label tokens of all ranks, `tokens` counts real tokens of all ranks, `step_ns` is monotonic
-    and includes `held_ns`, the time the gate made the ranks wait beyond the vote itself. `peak_memory_bytes` is the most
-    that this rank's allocator has held on each of its GPUs since the start; empty without one.
+    and includes `held_ns`, the time the gate made the ranks wait beyond the vote itself. `peak_memory_bytes` is the
+    most that this rank's allocator has held on each of its GPUs since the start; empty without one.
     """
 
     step: int
