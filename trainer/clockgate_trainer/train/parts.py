@@ -30,8 +30,8 @@ class Parts:
     `read` finds what is wrong with data and model before any weights load. `build_model` gives a module that takes
     `input_ids`, `attention_mask`, `use_cache` and, where rows are packed, `position_ids`, returns an object with
     `logits`, and writes its trained weights by `save_pretrained(folder, save_embedding_layers=False)`; `load_adapter`
-    puts those of a checkpoint's folder back. `make_scheduler` is given the number of optimizer steps. `quieten` stops progress bars. The first three raise
-    ConfigError.
+    puts those of a checkpoint's folder back. `make_scheduler` is given the number of optimizer steps. `quieten` stops
+    progress bars. The first three raise ConfigError.
     """
 
     read: Callable[[Settings], Corpus]
