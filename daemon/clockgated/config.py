@@ -207,10 +207,21 @@ def parse(data: bytes, file: str) -> Config:
         raise ConfigError(f"{file}: not valid TOML: {error}") from None
     except ValueError as error:  # an integer with thousands of digits
         raise ConfigError(f"{file}: not valid TOML: {str(error).partition(';')[0]}") from None
+    if not _fits(document):
+        raise ConfigError(f"{file}: not valid TOML: a whole number beyond 64 bits")
     config, problems = _read_document(document)
     if problems:
         raise ConfigError("\n".join(f"{file}: {problem}" for problem in problems))
     return config
+
+
+def _fits(value: object) -> bool:
+    """Whether all whole numbers have 64 bits, which TOML demands: Python cannot even write out some longer ones."""
+    if isinstance(value, dict):
+        return all(map(_fits, value.values()))
+    if isinstance(value, list):
+        return all(map(_fits, value))
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def _read_document(document: Mapping[str, object]) -> tuple[Config, list[str]]:

@@ -32,6 +32,7 @@ _FAMILIES = {
 _NUMERIC = socket.AI_NUMERICHOST
 _TRIES, _WAIT_S = 3, 0.4
 _CONNECT_S = 1.0
+_LARGEST_PORT = 65535
 _AT_ONCE = 16
 
 
@@ -85,7 +86,9 @@ def reached(targets: Sequence[Target], full_size: AbstractSet[int] = frozenset()
 
 def _target(text: str) -> Target:
     host, colon, port = text.rpartition(":")
-    if colon and port.isdecimal() and (host.endswith("]") or ":" not in host):
+    # A larger number would be cut to 16 bits, and another port be asked.
+    is_port = port.isdecimal() and len(port) <= 5 and int(port) <= _LARGEST_PORT
+    if colon and is_port and (host.endswith("]") or ":" not in host):
         return Target(text, host.strip("[]"), int(port))
     return Target(text, text.strip("[]"))
 

@@ -75,7 +75,7 @@ def _probe(peer: str) -> list[int]:
     try:
         family, _, _, _, address = socket.getaddrinfo(peer, None, type=socket.SOCK_RAW)[0]
         handle = socket.socket(family, socket.SOCK_RAW, _ICMP[family])
-    except (OSError, KeyError):
+    except (OSError, KeyError, UnicodeError):  # UnicodeError: no name of a host
         return []
     with handle:
         return _exchange(handle, family, address)

@@ -251,3 +251,12 @@ def test_any_values_of_known_keys_give_a_config_or_a_config_error(values: dict[s
     text = "[clock]\n" + "".join(f"{k} = {str(v).lower()}\n" for k, v in values.items())
     with contextlib.suppress(ConfigError):
         config.parse(text.encode(), FILE)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("tuning", "rtt_ms"), ("clock", "sync_cycles"), ("clock", "max_bound_ms"), ("ptp", "domain")]
+)
+def test_a_number_too_long_to_write_out_is_a_problem_and_no_crash(section: str, key: str) -> None:
+    assert problems(f"[{section}]\n{key} = 0x{'f' * 10_000}\n") == [
+        f"{FILE}: not valid TOML: a whole number beyond 64 bits"
+    ]

@@ -172,3 +172,7 @@ def test_a_key_on_a_mount_that_cannot_be_written_is_read_only(tmp_path: Path, mo
     # What access(2) answers to root as well, with EROFS, in containers.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert not roots.is_writable(key)
+
+
+def test_a_peer_that_is_no_name_of_a_host_is_silent() -> None:
+    assert rtt.measure(["a..b", "x" * 300]) is None

@@ -40,3 +40,11 @@ def test_nothing_is_reached_by_nonsense() -> None:
 
     assert reached([one for one in nonsense if one.port is None]) == set()
     assert all(one.address for one in resolved(nonsense))
+
+
+def test_a_port_that_there_is_not_proves_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        hosts = configured([f"127.0.0.1:{port + 65536}", "127.0.0.1:99999999999999999999"])
+        assert reached(resolved(hosts)) == set()
+        assert reached(hosts) == set()
