@@ -3,7 +3,6 @@
 import inspect
 import logging
 import os
-import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -15,6 +14,7 @@ from clockgate_trainer.errors import ConfigError, DesyncError, ExitCode, PeerLos
 from clockgate_trainer.gate.exit import leave
 from clockgate_trainer.gate.gate import ClockGate, reason_names
 from clockgate_trainer.gate.model import Decision, Flags, SaveVerdict, StepVerdict
+from clockgate_trainer.tell import tell
 
 _log = logging.getLogger("clockgate_trainer")
 
@@ -28,7 +28,8 @@ LIMITS = (
 class ClockGateCallback(TrainerCallback):
     """Holds all ranks before gradients are exchanged while their clocks are not within limits, and gates saves.
 
-        trainer = Trainer(..., callbacks=[ClockGateCallback(job="my-run")])
+        callback = ClockGateCallback(job="my-run")
+        trainer = Trainer(..., callbacks=[callback])
         trainer.train()
         sys.exit(callback.exit_code)
 
@@ -188,7 +189,7 @@ class ClockGateCallback(TrainerCallback):
             self._leave(error)
 
     def _leave(self, error: PeerLostError | DesyncError) -> NoReturn:
-        print(f"clockgate: {error}", file=sys.stderr, flush=True)
+        tell(f"clockgate: {error}")
         _log.error("rank %s ends with %d: %s", os.environ.get("RANK", "0"), error.exit_code, error)
         leave(error.exit_code, logging.shutdown)
 

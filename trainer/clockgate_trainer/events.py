@@ -7,12 +7,12 @@ step. A log never ends a run: a line that cannot be written is counted and train
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from clockgate_trainer.errors import ConfigError
+from clockgate_trainer.tell import tell
 
 METRICS_FILE = "metrics.jsonl"
 _FIRST_TAIL_BYTES = 64 * 1024
@@ -92,11 +92,7 @@ class _LineFile:
         self._dropped_in_a_row += 1
 
     def _complain(self, cause: str) -> None:
-        print(
-            f"clockgate-train: {self.path} is not complete: {cause}; training goes on, lost lines are counted",
-            file=sys.stderr,
-            flush=True,
-        )
+        tell(f"clockgate-train: {self.path} is not complete: {cause}; training goes on, lost lines are counted")
 
 
 class EventLog(_LineFile):

@@ -13,7 +13,6 @@ import copy
 import logging
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -38,6 +37,7 @@ from clockgate_trainer.ending import TELLING, Ending, Standing, complete, judge,
 from clockgate_trainer.errors import ConfigError, ExitCode, TrainerError, UsageError
 from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.outcome import clear_outcome, read_outcome, write_outcome
+from clockgate_trainer.tell import tell
 
 _PROGRAM = "clockgate-train launch"
 # What a run of ours cannot be: the program is fixed.
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         # Parsed here too: a typing error is told once, not once per rank, and the run folder is needed for the outcome.
         folder = parse(train_words).output_dir
     except TrainerError as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        tell(f"{_PROGRAM}: {error}")
         return error.exit_code
     return run("clockgate_trainer", argv, folder=folder)
 
@@ -74,7 +74,7 @@ def run(module: str, argv: Sequence[str], *, folder: Path | None = None) -> int:
         args = _arguments(module, argv)
         is_ours = folder is not None and _forget_outcome(folder)
     except TrainerError as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        tell(f"{_PROGRAM}: {error}")
         return error.exit_code
     with tempfile.TemporaryDirectory(prefix="clockgate-launch-") as scratch, _SignalHandover() as handover:
         args.log_dir = args.log_dir or scratch
@@ -82,7 +82,7 @@ def run(module: str, argv: Sequence[str], *, folder: Path | None = None) -> int:
         standing = newest_checkpoint(folder) if folder is not None and folder.is_dir() else None
         ending = with_checkpoint(ending, standing)
         if ending.code != ExitCode.DONE:
-            print(f"{_PROGRAM}: exit {ending.code}: {ending.reason}", file=sys.stderr)
+            tell(f"{_PROGRAM}: exit {ending.code}: {ending.reason}")
         # A folder that another run had at the start, and that our ranks were refused, is that run's to tell about.
         if folder is not None and folder.is_dir() and (is_ours or ending.code != ExitCode.CONFIG):
             _complete_outcome(folder, ending, standing)
@@ -160,7 +160,7 @@ def _run_with_restarts(args: argparse.Namespace, handover: "_SignalHandover", fo
             if ending.code in on_purpose or handover.stop_asked or attempt == left or _gets_nowhere(folder):
                 return ending
             attempt += 1
-            print(f"{_PROGRAM}: {ending.reason}; restart {attempt} of {left}", file=sys.stderr)
+            tell(f"{_PROGRAM}: {ending.reason}; restart {attempt} of {left}")
     except _StoppedEarly:
         return Ending(ExitCode.STOPPED_UNSAVED, "stopped on request before a rank was started", before_start=True)
 
@@ -243,7 +243,7 @@ class _SignalHandover:
                 raise _StoppedEarly
             sent = signal.SIGKILL if self._interrupts > 1 else signal.SIGTERM
         told = "ended without a save" if sent is signal.SIGKILL else f"handed {sent.name}"
-        print(f"{_PROGRAM}: {signal.Signals(number).name}: {len(ranks)} ranks {told}", file=sys.stderr)
+        tell(f"{_PROGRAM}: {signal.Signals(number).name}: {len(ranks)} ranks {told}")
         for pid in ranks:
             try:
                 os.kill(pid, sent)
@@ -305,7 +305,7 @@ def _complete_outcome(folder: Path, ending: Ending, standing: Standing | None) -
             return
         except ConfigError as error:
             if time.monotonic() > until:
-                print(f"{_PROGRAM}: outcome.json is left as it is: {error}", file=sys.stderr)
+                tell(f"{_PROGRAM}: outcome.json is left as it is: {error}")
                 return
         time.sleep(_FOLDER_LOOK_S)
 
@@ -314,7 +314,7 @@ def _write_completed(folder: Path, ending: Ending, standing: Standing | None) ->
     try:
         found = read_outcome(folder)
     except ValueError as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        tell(f"{_PROGRAM}: {error}")
         found = None
     outcome = complete(found, ending, standing)
     if outcome == found:
@@ -322,7 +322,7 @@ def _write_completed(folder: Path, ending: Ending, standing: Standing | None) ->
     try:
         write_outcome(folder, outcome)
     except OSError as error:
-        print(f"{_PROGRAM}: outcome.json could not be written in {folder}: {error}", file=sys.stderr)
+        tell(f"{_PROGRAM}: outcome.json could not be written in {folder}: {error}")
 
 
 def _help() -> str:

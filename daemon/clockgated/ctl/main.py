@@ -3,7 +3,9 @@
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -269,17 +271,24 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _watch(channel: grpc.Channel, path: Path, options: argparse.Namespace) -> int:
-    """Poll rather than hold one of the daemon's few streams; a daemon that is gone is waited for."""
+    """Poll rather than hold one of the daemon's few streams; a daemon that is gone is waited for.
+
+    Interrupting ends it with the last answer. The signal only sets a flag: an exception of its own, raised while an
+    object of grpc is being discarded, would be dropped by the interpreter.
+    """
     code = EXIT_UNREACHABLE
+    over = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: over.set())
     try:
-        while True:
+        while not over.is_set():
             try:
                 code = _show_once(channel, path, options)
             except address.UnreachableError as error:
                 code = _fail(error, EXIT_UNREACHABLE)
-            time.sleep(_WATCH_INTERVAL_S)
-    except KeyboardInterrupt:
-        return code
+            over.wait(_WATCH_INTERVAL_S)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code
 
 
 def _show_once(channel: grpc.Channel, path: Path, options: argparse.Namespace) -> int:

@@ -64,8 +64,14 @@ class Fields:
     def number(self, name: str) -> float:
         """A number, whole or not."""
         value = self._take(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
             self.refuse(name, value, "a number")
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:
+            finite = False
+        if not finite:
+            self.refuse(name, value, "a number that fits a double")
         return value
 
     def text(self, name: str) -> str:
@@ -138,7 +144,7 @@ class Fields:
         """Refuse fields that nobody took: they mean something to whoever wrote them."""
         left = sorted(set(self._values) - self._taken)
         if left:
-            self.refuse(left[0], self._values[left[0]], "no such field")
+            self.refuse(_plain_name(left[0]), self._values[left[0]], "no such field")
 
     def refuse(self, name: str, value: object, wanted: str) -> NoReturn:
         """Raise FieldError about the field `name`."""
@@ -155,13 +161,18 @@ def _without_doubles(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, value in pairs:
         if name in values:
-            raise FieldError(f"field {name} is there twice")
+            raise FieldError(f"field {_plain_name(name)} is there twice")
         values[name] = value
     return values
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise FieldError(f"{name} is not a JSON value")
+
+
+def _plain_name(name: str) -> str:
+    """A name from the content, as a terminal takes it: no control characters, no halves of surrogate pairs."""
+    return name if name.isprintable() and len(name) <= _SHOWN_CHARACTERS else _shown(name)
 
 
 def _shown(value: object) -> str:

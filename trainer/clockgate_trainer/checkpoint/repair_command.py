@@ -9,6 +9,7 @@ from pathlib import Path
 
 from clockgate_trainer.checkpoint.claim import claimed
 from clockgate_trainer.checkpoint.files import HOST
+from clockgate_trainer.checkpoint.layout import MANIFEST_FILE, step_in_name
 from clockgate_trainer.checkpoint.repair import Action, carry_out, inspect, left_verified, plan_repair
 from clockgate_trainer.errors import ConfigError, ExitCode
 
@@ -42,6 +43,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder: name a run folder (--output_dir of the run)")
+        if (folder / MANIFEST_FILE).exists() or step_in_name(folder.resolve()) is not None:
+            raise ConfigError(
+                f"{folder} is one checkpoint: name the run folder that it is in ({folder.resolve().parent})"
+            )
         with claimed(folder):
             return _repair(folder, dry_run=options.dry_run, as_json=options.json)
     except (ConfigError, OSError) as error:
@@ -72,6 +77,8 @@ def _attempt(action: Action) -> str | None:
     try:
         carry_out(HOST, action)
     except OSError as error:
+        if error.strerror is None:
+            return str(error)
         return f"{error.strerror} (errno {error.errno}) at {error.filename}"
     return None
 

@@ -1,7 +1,6 @@
 """What one rank tells people and files while it runs. Decides nothing."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 from clockgate_trainer.alert import Alerter, Targets
 from clockgate_trainer.events import EventLog, MetricLog
 from clockgate_trainer.gate.telling import Teller
+from clockgate_trainer.tell import tell
 from clockgate_trainer.train.distributed import Place
 from clockgate_trainer.train.progress import Progress, StepReport
 
@@ -43,7 +43,7 @@ class Reporter:
         """One sentence for a person (from rank 0 alone) and for the log."""
         self._events.write(event, detail=text)
         if self._metrics is not None:
-            print(f"clockgate-train: {text}", file=sys.stderr, flush=True)
+            tell(f"clockgate-train: {text}")
 
     def log(self, event: str, **fields: object) -> None:
         """One record for the log alone."""
@@ -124,7 +124,7 @@ class Reporter:
 
     def _print(self, text: str) -> None:
         if self._metrics is not None:
-            print(text, file=sys.stderr, flush=True)
+            tell(text)
 
 
 def _people(fields: Mapping[str, object]) -> str:

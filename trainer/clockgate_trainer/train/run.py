@@ -22,6 +22,7 @@ from clockgate_trainer.gate.exit import leave
 from clockgate_trainer.gate.gate import ClockGate, reason_names
 from clockgate_trainer.gate.model import Decision, Kind, StepVerdict
 from clockgate_trainer.outcome import Outcome, clear_outcome, read_outcome, write_outcome
+from clockgate_trainer.tell import tell
 from clockgate_trainer.train import rng
 from clockgate_trainer.train.attempt import demand_progress
 from clockgate_trainer.train.distributed import (
@@ -73,7 +74,7 @@ def main(settings: Settings, environment: Mapping[str, str], parts: Parts) -> in
         with claimed(settings.output_dir) if place.leads else nullcontext():
             return _run_rank(_Rank(settings, parts, place, device, _open_logs(settings, place)), environment)
     except TrainerError as err:
-        print(f"clockgate-train: {err}", file=sys.stderr)
+        tell(f"clockgate-train: {err}")
         return err.exit_code
 
 
@@ -83,13 +84,13 @@ def _run_rank(rank: _Rank, environment: Mapping[str, str]) -> int:
         outcome = _train_rank(rank, environment)
     except TrainerError as err:
         if place.leads or not isinstance(err, (SharedError, NoProgressError)):
-            print(f"clockgate-train: {err}", file=sys.stderr, flush=True)
+            tell(f"clockgate-train: {err}")
         outcome = _outcome(reporter, err.exit_code, str(err), err.ranks)
     except KeyboardInterrupt:
-        print("clockgate-train: interrupted", file=sys.stderr, flush=True)
+        tell("clockgate-train: interrupted")
         outcome = _outcome(reporter, _INTERRUPTED, "interrupted from the keyboard")
     except Exception as err:  # noqa: BLE001 (the outermost frame: whatever it is, the outcome must be told)
-        traceback.print_exc()
+        tell(traceback.format_exc().rstrip())
         outcome = _outcome(reporter, _CRASHED, f"rank {place.rank}: {type(err).__name__}: {err}", (place.rank,))
     _tell_outcome(settings, place, reporter, outcome)
     if not place.alone and outcome.code not in _AGREED:
@@ -253,4 +254,4 @@ def _tell_outcome(settings: Settings, place: Place, reporter: Reporter, outcome:
         if outcome.code in _AGREED:
             clear_attempts(settings.output_dir)
     except (OSError, ValueError) as err:
-        print(f"clockgate-train: outcome.json cannot be written: {err}", file=sys.stderr)
+        tell(f"clockgate-train: outcome.json cannot be written: {err}")
