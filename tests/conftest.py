@@ -11,6 +11,10 @@ from support.tools import lacking_for_namespaces, missing
 settings.register_profile("clockgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("clockgate")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it starts in the background ignore SIGINT, and children of the tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("integration") is not None:

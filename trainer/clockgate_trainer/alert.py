@@ -26,6 +26,8 @@ from clockgate_trainer.errors import ConfigError
 
 WEBHOOK_VARIABLE = "CLOCKGATE_ALERT_WEBHOOK"
 _WEBHOOK_LIMIT_S = 4.0
+# What keeps to the limit by itself can still say what went wrong.
+_WEBHOOK_GRACE_S = 0.5
 _COMMAND_LIMIT_S = 5.0
 # A rank at its end waits this long for alerts under way: longer than both limits, shorter than an agent's patience.
 _CLOSE_LIMIT_S = 12.0
@@ -192,9 +194,13 @@ class Alerter:
 def _demand_address(origin: str, url: str) -> None:
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # Names that no resolver takes: an empty label, or one of more than 63 characters.
+        (parts.hostname or "").encode("idna")
     except ValueError:
         fits = False
+    if fits and "@" in parts.netloc:
+        raise ConfigError(f"{origin} holds a user or a password before its host: put the secret into the path or query")
     if not fits or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError(f"{origin} is no address of a web server: wanted http:// or https:// with a host")
 
@@ -207,7 +213,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, body: bytes) -> str | None:
-    """What went wrong, or None. The text names the host alone."""
+    """What went wrong, or None. The text names the host alone.
+
+    A thread of its own asks, since looking up a name and a server that answers drop by drop keep to no limit.
+    """
+    answers: list[str | None] = []
+    asking = threading.Thread(target=lambda: answers.append(_ask(url, body)), name="clockgate-webhook", daemon=True)
+    asking.start()
+    asking.join(_WEBHOOK_LIMIT_S + _WEBHOOK_GRACE_S)
+    return answers[0] if answers else f"webhook at {urlsplit(url).hostname}: not done after {_WEBHOOK_LIMIT_S:g} s"
+
+
+def _ask(url: str, body: bytes) -> str | None:
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     host = urlsplit(url).hostname
     try:

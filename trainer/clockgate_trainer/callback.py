@@ -82,6 +82,9 @@ class ClockGateCallback(TrainerCallback):
         if state.is_world_process_zero:
             for limit in LIMITS:
                 _log.warning("ClockGateCallback: %s", limit)
+        # A training that an exception ended told nobody: its gate, hooks and half a step may still be here.
+        self._let_go()
+        self._is_due = self._is_begun = self._owes_save = False
         gate = self._gate = ClockGate.connect(**self._options)
         if self._signals:
             gate.install_signals()

@@ -2,7 +2,12 @@
 
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
+
 from clockgate_trainer.flags.table import Settings
+
+# What reading a config.json that describes no model ends in.
+CONFIG_ERRORS = (OSError, ValueError, KeyError, TypeError, ArithmeticError, StrictDataclassError)
 
 
 def hub_arguments(settings: Settings) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Alerts of long waits and stops: when they go out, what they say, and what a dead receiver costs."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -151,12 +152,51 @@ def test_a_program_gets_the_alert_on_its_standard_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://host/SECRET", "host/SECRET", "http://", "https://a b/SECRET", "http://h:99999/SECRET", "http://[SECRET"],
+    [
+        "ftp://host/SECRET",
+        "host/SECRET",
+        "http://",
+        "https://a b/SECRET",
+        "http://h:99999/SECRET",
+        "http://[SECRET",
+        "http://h:0/SECRET",
+        "http://a..b/SECRET",
+    ],
 )
 def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ConfigError, match="wanted http") as caught:
         read_targets(url, None, {})
     assert "SECRET" not in str(caught.value)
+
+
+def test_address_with_a_password_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ConfigError, match="path or query") as caught:
+        read_targets("https://user:SECRET@host/x", None, {})
+    assert "SECRET" not in str(caught.value)
+
+
+def test_server_that_answers_drop_by_drop_is_left_alone_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alert, "_WEBHOOK_LIMIT_S", 0.3)
+    monkeypatch.setattr(alert, "_WEBHOOK_GRACE_S", 0.1)
+    done = threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not done.wait(0.05):
+                connection.sendall(b"a")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dripping = threading.Thread(target=drip, args=(server,))
+        dripping.start()
+        alerter, events = make(Targets(f"http://127.0.0.1:{server.getsockname()[1]}/SECRET"))
+        alerter.stop(HELD)
+        wait_for(lambda: bool(events))
+        done.set()
+        dripping.join()
+        alerter.close()
+    assert events[0][1]["undelivered"] == ["webhook at 127.0.0.1: not done after 0.3 s"]
 
 
 @given(st.text(max_size=30))

@@ -95,6 +95,30 @@ def test_steps_are_voted_once_holds_are_waited_out_and_no_loss_changes(tmp_path:
     assert not gated.model._forward_pre_hooks
 
 
+def test_training_goes_on_after_one_that_an_exception_ended(tmp_path: Path, connect: Connect) -> None:
+    first, second = ScriptedSide(), ScriptedSide()
+    connect(first)
+    trainer = make_trainer(tmp_path, ClockGateCallback(), save_strategy="no")
+    model = trainer.model
+    assert isinstance(model, LlamaForCausalLM)
+    batches = 0
+
+    def run_out_of_memory(module: torch.nn.Module, inputs: object) -> None:
+        nonlocal batches
+        batches += 1
+        if batches == 2:
+            raise MemoryError
+
+    with model.get_input_embeddings().register_forward_pre_hook(run_out_of_memory), pytest.raises(MemoryError):
+        trainer.train()
+    events = connect(second)
+    trainer.train()
+    assert [fields["step"] for name, fields in events if name == "gate"] == [0, 1, 2, 3, 4, 5, 6]
+    assert first.closed
+    assert second.closed
+    assert not model._forward_hooks
+
+
 def test_a_save_that_must_wait_is_made_up_for_and_the_last_one_never_waits(tmp_path: Path, connect: Connect) -> None:
     connect(ScriptedSide({2: (GO, SKIP), 6: (GO, SKIP)}))
     make_trainer(tmp_path, ClockGateCallback()).train()

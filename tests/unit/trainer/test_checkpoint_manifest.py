@@ -128,6 +128,17 @@ def test_what_is_no_json_object_is_refused(content: bytes) -> None:
         from_json(content)
 
 
+@pytest.mark.parametrize("name", ["\ud800", "\x1b[31m", "two\nlines", "long" * 1000])
+def test_a_field_is_named_so_that_a_terminal_can_show_it(name: str) -> None:
+    surprise = json.dumps({**json.loads(to_json(make_manifest_of())), name: 1})
+    twice = f"{{{json.dumps(name)}: 1, {json.dumps(name)}: 1}}"
+    for content in (surprise, twice):
+        with pytest.raises(ManifestError, match=r"^\S") as caught:
+            from_json(content.encode())
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 200
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

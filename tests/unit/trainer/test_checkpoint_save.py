@@ -120,7 +120,7 @@ def test_best_json_points_to_the_best_score_and_retention_spares_it(tmp_path: Pa
     assert names(tmp_path) == ["best.json", "checkpoint-6"]
 
 
-@pytest.mark.parametrize("damage", ["gone", "broken", "no json", "elsewhere"])
+@pytest.mark.parametrize("damage", ["gone", "broken", "no json", "no double", "elsewhere"])
 def test_a_best_checkpoint_that_does_not_stand_is_beaten_by_any(tmp_path: Path, damage: str) -> None:
     assert save(make_store(tmp_path), 1, 1.0, score=0.1).saved
     if damage == "gone":
@@ -129,6 +129,9 @@ def test_a_best_checkpoint_that_does_not_stand_is_beaten_by_any(tmp_path: Path, 
         (tmp_path / "checkpoint-1" / "ranks.pt").write_bytes(b"?")
     elif damage == "no json":
         (tmp_path / "best.json").write_bytes(b"{")
+    elif damage == "no double":
+        content = json.loads((tmp_path / "best.json").read_text())
+        (tmp_path / "best.json").write_text(json.dumps({**content, "value": 10**400}))
     else:
         content = json.loads((tmp_path / "best.json").read_text())
         (tmp_path / "best.json").write_text(json.dumps({**content, "checkpoint": "../checkpoint-1"}))

@@ -109,6 +109,7 @@ def test_prefix_of_a_flag_is_not_the_flag() -> None:
         (["--lora_r", "0"], ("--lora_r", "'0'", "1 to 65536")),
         (["--vote_timeout", "1e300"], ("--vote_timeout", "1 to 604800")),
         (["--seed", "18446744073709551616"], ("--seed", "from 0 to")),
+        (["--max_steps", "9" * 400], ("--max_steps", "a whole number")),
         (["--lora_r", "1.5"], ("--lora_r", "'1.5'", "a whole number")),
         (["--learning_rate", "nan"], ("--learning_rate", "'nan'", "a number")),
         (["--learning_rate", "inf"], ("--learning_rate", "'inf'", "a number")),

@@ -57,6 +57,10 @@ def test_it_has_the_limits_and_the_policy_that_it_was_given(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "options",
     [
+        {"hold_timeout_s": float("inf")},
+        {"hold_timeout_s": -1},
+        {"vote_timeout_s": float("nan")},
+        {"vote_timeout_s": 0},
         {"time_sync_check": "yes"},
         {"on_unknown": "hope"},
         {"max_sync_delay_ms": 0.0},

@@ -85,3 +85,19 @@ def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], argv: list[str],
     base = ["--model_name_or_path", "huggyllama/llama-7b"]
     assert command.main([*base, *argv]) == code
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "llama", "hidden_size": -1},
+        {"model_type": "llama", "num_attention_heads": 0},
+        {"model_type": "llama", "hidden_size": "x"},
+    ],
+)
+def test_configuration_of_no_model_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, object]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert command.main(["--gpu", "h200", "--model_name_or_path", str(tmp_path)]) == 78
+    assert f"the configuration of {tmp_path} cannot be read" in capsys.readouterr().err

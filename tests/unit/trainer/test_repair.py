@@ -1,6 +1,9 @@
+import io
 import json
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -186,3 +189,29 @@ def test_no_plan_touches_a_verified_checkpoint_or_gives_a_name_twice(folders: li
     for seen in removed:
         if seen.path.name.startswith(".replaced") and not seen.problems:
             assert Path("run") / seen.path.name.split("-0123")[0].removeprefix(".replaced-") in standing
+
+
+def test_one_checkpoint_is_not_taken_for_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(run / "checkpoint-2")]) == 78
+    assert f"is one checkpoint: name the run folder that it is in ({run})" in capsys.readouterr().err
+    assert verify(run / "checkpoint-2") == ()
+    assert ".lock" not in {path.name for path in (run / "checkpoint-2").iterdir()}
+
+
+def test_folder_whose_name_is_no_text_is_repaired_and_told_about(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = run.rename(run.with_name(os.fsdecode(b"ru\xffn")))
+    heard = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", heard)
+        assert trainer_main(["repair", str(odd)]) == 0
+        assert trainer_main(["verify", str(odd)]) == 0
+    assert "ru\\udcffn: 2 verified checkpoints" in heard.buffer.getvalue().decode()
+
+
+def test_link_in_the_place_of_a_leftover_is_told_about(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(run / STAGING)
+    (run / STAGING).symlink_to("checkpoint-2")
+    assert main([str(run)]) == 1
+    told = capsys.readouterr().out
+    assert f"remove folder {STAGING}: it was never committed; FAILED: Cannot call rmtree on a symbolic link" in told
+    assert verify(run / "checkpoint-2") == ()

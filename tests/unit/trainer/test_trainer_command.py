@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from clockgate_trainer import __version__
@@ -46,7 +47,7 @@ def test_pipe_that_breaks_elsewhere_is_not_taken_for_standard_output(monkeypatch
         raise BrokenPipeError(errno.EPIPE, "another pipe")
 
     monkeypatch.setattr("clockgate_trainer.__main__.help_text", break_a_pipe)
-    with open(os.devnull, "w", encoding="utf-8") as heard, monkeypatch.context() as patch:
+    with Path(os.devnull).open("w", encoding="utf-8") as heard, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", heard)
         with pytest.raises(BrokenPipeError, match="another pipe"):
             main(["--help"])

@@ -148,9 +148,10 @@ def _convert(name: str, kind: Type, text: str, wanted: str) -> Any:
     if kind in (Type.INT, Type.FLOAT):
         try:
             number = int(text) if kind is Type.INT else float(text)
-        except ValueError:
+            fits = math.isfinite(number)
+        except (ValueError, OverflowError):
             raise UsageError(problem) from None
-        if not math.isfinite(number):
+        if not fits:
             raise UsageError(problem)
         return number
     if not text:

@@ -20,7 +20,7 @@ from clockgate_trainer.gate.audit import Receipt, audit
 from clockgate_trainer.gate.ballot import Ballot, Vote
 from clockgate_trainer.gate.clocks import boot_ns, mono_ns, wall_ns
 from clockgate_trainer.gate.decide import decide
-from clockgate_trainer.gate.limits import make_limits
+from clockgate_trainer.gate.limits import demand_seconds, make_limits
 from clockgate_trainer.gate.model import (
     ABSENT,
     PROTOCOL_VERSION,
@@ -128,6 +128,8 @@ class ClockGate:
         from clockgate_trainer.gate.vote import open_vote  # noqa: PLC0415
 
         limits = make_limits(max_sync_delay_ms, warn_sync_delay_ms)
+        demand_seconds("hold_timeout_s", hold_timeout_s, low_s=0)
+        demand_seconds("vote_timeout_s", vote_timeout_s, low_s=1)
         if time_sync_check not in ("auto", "true", "false"):
             raise ConfigError(f"time_sync_check is {time_sync_check!r}: wanted auto, true or false")
         choice = on_unknown or ("hold" if time_sync_check == "true" else "warn")

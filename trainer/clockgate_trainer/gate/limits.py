@@ -1,7 +1,7 @@
-"""Limits as people give them, in milliseconds. Pure."""
+"""Limits as people give them, in milliseconds and seconds. Pure."""
 
 from clockgate_trainer.errors import ConfigError
-from clockgate_trainer.flags.table import WARN_SHARE
+from clockgate_trainer.flags.table import WARN_SHARE, WEEK_S
 from clockgate_trainer.gate.model import Limits
 
 _NS_PER_MS = 1_000_000
@@ -17,3 +17,9 @@ def make_limits(max_sync_delay_ms: float, warn_sync_delay_ms: float | None = Non
             f"{_LONGEST_DELAY_MS:.0f}, and the second at most the first"
         )
     return Limits(warn_ns=max(1, round(warn_ms * _NS_PER_MS)), hold_ns=max(1, round(max_sync_delay_ms * _NS_PER_MS)))
+
+
+def demand_seconds(name: str, value_s: float, *, low_s: float) -> None:
+    """Raise ConfigError unless a time limit is from `low_s` to a week: an endless one could not be waited out."""
+    if not low_s <= value_s <= WEEK_S:
+        raise ConfigError(f"{name} is {value_s} s: wanted from {low_s:g} to {WEEK_S:g}")

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.hub import hub_arguments
+from clockgate_trainer.hub import CONFIG_ERRORS, hub_arguments
 from clockgate_trainer.planner.known import known_config
 from clockgate_trainer.planner.modules import Modules
 from clockgate_trainer.planner.shape import Linear, Shape
@@ -26,7 +26,7 @@ def read_config(settings: Settings) -> tuple[PretrainedConfig, bool]:
         return AutoConfig.for_model(**known), True
     try:
         return AutoConfig.from_pretrained(name, **hub_arguments(settings)), False
-    except (OSError, ValueError, KeyError, TypeError) as err:
+    except CONFIG_ERRORS as err:
         raise ConfigError(
             f"the configuration of {name} cannot be read: {err}. Give --model_name_or_path a folder with a "
             "config.json, or a hub id that this machine can reach"

@@ -19,7 +19,7 @@ from clockgate_trainer.data.tokens import TokenData
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.modules import ALL, choice, is_pattern, names_in
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.hub import hub_arguments
+from clockgate_trainer.hub import CONFIG_ERRORS, hub_arguments
 from clockgate_trainer.train.adapter import start_from
 from clockgate_trainer.train.attention import check_packing, use_varlen
 from clockgate_trainer.train.placement import Placement, place_model
@@ -32,7 +32,7 @@ def check_model(settings: Settings, data: TokenData) -> None:
     name = settings.model_name_or_path
     try:
         config = AutoConfig.from_pretrained(name, **hub_arguments(settings))
-    except (OSError, ValueError, KeyError, TypeError) as err:
+    except CONFIG_ERRORS as err:
         raise ConfigError(f"the model {name} cannot be read: {err}. Check --model_name_or_path") from err
     if settings.packing:
         check_packing(config)
