@@ -23,10 +23,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             missing(f"an integration test {lacking}")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def restored_signals() -> Iterator[None]:
-    """Undo what a rank that runs within the test's process does to its signals."""
-    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+    """Undo what a rank or a launcher that runs within the test's process does to its signals: children inherit it."""
+    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
