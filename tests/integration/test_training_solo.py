@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,15 +19,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No torchrun around, and the gate's signal handlers gone afterwards."""
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No torchrun around."""
     for name in ("WORLD_SIZE", "TORCHELASTIC_RUN_ID", "CLOCKGATE_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ from clockgate_trainer.outcome import read_outcome
 from clockgate_trainer.train import run
 from support.chaos import small
 
-pytestmark = pytest.mark.usefixtures("restored_signals")
-
 FLAGS = (
     "--time_sync_check", "false", "--device", "cpu", "--max_steps", "8", "--save_steps", "4",
     "--gradient_accumulation_steps", "1",

@@ -136,9 +136,7 @@ def test_with_the_check_off_nothing_waits() -> None:
     assert (decision.save_verdict, decision.rows[0].content_digest) == (SaveVerdict.SAVE_UNTIMED, 12)
 
 
-def test_a_user_signal_becomes_a_flag_of_one_step_and_term_of_all_that_follow(
-    bench: Bench, restored_signals: None
-) -> None:
+def test_a_user_signal_becomes_a_flag_of_one_step_and_term_of_all_that_follow(bench: Bench) -> None:
     gate = bench.gate()
     gate.install_signals()
     gate.launch_check()

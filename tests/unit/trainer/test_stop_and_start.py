@@ -13,8 +13,6 @@ from clockgate_trainer.train import run
 from support.chaos import small
 from support.fake_daemon import FakeDaemon, make_reading
 
-pytestmark = pytest.mark.usefixtures("restored_signals")
-
 FLAGS = (
     "--time_sync_check", "true", "--device", "cpu", "--max_steps", "6", "--save_steps", "100",
     "--gradient_accumulation_steps", "1", "--hold_timeout", "0.3",

@@ -4,7 +4,6 @@ A key means what the flag of that name means, other spellings included; flags on
 trainers' run files that have no counterpart are refused with the reason.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -63,12 +62,6 @@ def words_of(path: Path) -> list[str]:
             continue
         words += [f"--{key}", _text(path, key, value)]
     return words
-
-
-def near_key(name: str) -> str | None:
-    """A key of another trainer's files that `name` may have meant, with what to use here; None when there is none."""
-    found = difflib.get_close_matches(name, _FOREIGN, n=1, cutoff=0.9)
-    return f"{found[0]}: {_FOREIGN[found[0]]}" if found else None
 
 
 def text_of(settings: Settings) -> str:

@@ -53,18 +53,17 @@ class Micro:
 
 @dataclass(frozen=True)
 class Trained:
-    """What is trained: `parameters` of them in `parameter_bytes` each; `optimizer_bits` 32 or 8.
+    """An adapter that is trained: `parameters` of them, in float32; `optimizer_bits` 32 or 8.
 
-    `adapter_rank` is None when the whole model is trained. `dropout` tells whether the adapter has any. The state of a
-    `paged` optimizer is lent memory: it goes to the host when the device is short, and no allocator counts it.
+    `dropout` tells whether it has any. The state of a `paged` optimizer is lent memory: it goes to the host when the
+    device is short, and no allocator counts it.
     """
 
     parameters: int
-    adapter_rank: int | None
+    adapter_rank: int
     dropout: bool
     optimizer_bits: int
     paged: bool
-    parameter_bytes: int = _FLOAT32
 
 
 @dataclass(frozen=True)
@@ -97,11 +96,11 @@ def measure(shape: Shape, precision: Precision, trained: Trained, micro: Micro, 
     kept_of_layer = shape.hidden * precision.compute_bytes * micro.slots if checkpointing else layer
     at_once = (layer if checkpointing else 0.0) + _workspace(shape, precision)
     moments = trained.parameters * _MOMENTS[f"{trained.optimizer_bits}bit"]
-    whole = trained.adapter_rank is None
+    trained_bytes = trained.parameters * _FLOAT32
     return Parts(
         weights=weight_bytes(shape, precision),
-        adapter=0.0 if whole else trained.parameters * trained.parameter_bytes,
-        gradients=trained.parameters * trained.parameter_bytes,
+        adapter=trained_bytes,
+        gradients=trained_bytes,
         optimizer=0.0 if trained.paged else moments,
         activations=shape.layers * kept_of_layer,
         working=max(logit_bytes(shape, precision) * micro.slots, at_once),
@@ -137,7 +136,7 @@ def layer_activation_bytes(shape: Shape, precision: Precision, trained: Trained)
     if trained.dropout:
         inputs = sum(linear.inputs * linear.per_layer for linear in shape.linears) * (compute + 1)
     count = sum(linear.per_layer for linear in shape.linears)
-    return norms + attention + mlp + inputs + count * (trained.adapter_rank or 0) * compute
+    return norms + attention + mlp + inputs + count * trained.adapter_rank * compute
 
 
 def logit_bytes(shape: Shape, precision: Precision) -> float:

@@ -1,5 +1,6 @@
 """The whole plan of a run as data, from its flags, the model's shape and the devices. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clockgate_trainer.flags.modules import choice
@@ -81,16 +82,28 @@ def budgets(settings: Settings, device: Device, count: int) -> tuple[float, ...]
     return tuple(min(room, allowed.get(number, room)) for number in range(count))
 
 
+def lay_out(settings: Settings, shape: Shape, room: Sequence[float], *, ranks: int) -> tuple[Parts, Layout]:
+    """What one copy takes at the largest micro-batch, and where it goes on devices that give `room` bytes each."""
+    precision = precision_of(settings)
+    parts = measure(
+        shape,
+        precision,
+        trained_by(settings, shape),
+        largest_micro_batch(settings),
+        checkpointing=settings.gradient_checkpointing,
+    )
+    return parts, choose(costs(shape, precision, parts), shape.layers, room, ranks=ranks, whole=parts.total)
+
+
 def make_run_plan(settings: Settings, shape: Shape, machines: Machines) -> RunPlan:
     """Work everything out. Raises UsageError for a malformed --max_memory."""
     precision, trained = precision_of(settings), trained_by(settings, shape)
     micro = largest_micro_batch(settings)
-    parts = measure(shape, precision, trained, micro, checkpointing=settings.gradient_checkpointing)
     room = budgets(settings, machines.device, machines.gpus)
-    layout = choose(costs(shape, precision, parts), shape.layers, room, ranks=machines.ranks, whole=parts.total)
+    parts, layout = lay_out(settings, shape, room, ranks=machines.ranks)
     replicas = 1 if layout.parallelism is Parallelism.LAYERS else machines.ranks
     flops = flops_per_token(
-        shape, trained.parameters, whole=False, checkpointing=settings.gradient_checkpointing, tokens=micro.tokens
+        shape, trained.parameters, checkpointing=settings.gradient_checkpointing, tokens=micro.tokens
     )
     speed = predict(
         shape,

@@ -43,7 +43,7 @@ class Speed:
         return self.tokens / self.likely_s
 
 
-def flops_per_token(shape: Shape, adapter: int, *, whole: bool, checkpointing: bool, tokens: int) -> float:
+def flops_per_token(shape: Shape, adapter: int, *, checkpointing: bool, tokens: int) -> float:
     """Floating-point operations per token of a row of `tokens`.
 
     A frozen weight takes part in the forward and in the gradient of its input (2 each); a trained one also in its own
@@ -53,8 +53,6 @@ def flops_per_token(shape: Shape, adapter: int, *, whole: bool, checkpointing: b
     passes = 3 if checkpointing else 2
     base = shape.linear_weights + shape.vocabulary * shape.hidden
     attention = shape.layers * 2 * shape.hidden * tokens
-    if whole:
-        return 2 * (passes + 1) * base + (passes + 1) * attention
     return 2 * passes * base + 2 * (passes + 1) * adapter + (passes + 1) * attention
 
 

@@ -8,11 +8,11 @@ import torch
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.planner.inventory import read_config, read_modules, read_shape
-from clockgate_trainer.planner.layout import Parallelism, choose, costs
-from clockgate_trainer.planner.memory import GIB, measure
+from clockgate_trainer.planner.layout import Parallelism
+from clockgate_trainer.planner.memory import GIB
 from clockgate_trainer.planner.memory_flags import DeviceMap, read_device_map, read_max_memory
 from clockgate_trainer.planner.modules import device_map
-from clockgate_trainer.planner.plan import largest_micro_batch, precision_of, trained_by
+from clockgate_trainer.planner.plan import lay_out
 
 # Of --max_memory_MB, which qlora.py counts in millions of bytes.
 _MB = 1_000_000
@@ -94,11 +94,7 @@ def _budgets(settings: Settings, count: int) -> list[float]:
 def _automatic(settings: Settings, budgets: Sequence[float]) -> Placement:
     config, _ = read_config(settings)
     shape = read_shape(config)
-    micro = largest_micro_batch(settings)
-    precision, trained = precision_of(settings), trained_by(settings, shape)
-    parts = measure(shape, precision, trained, micro, checkpointing=settings.gradient_checkpointing)
-    cost = costs(shape, precision, parts)
-    layout = choose(cost, shape.layers, budgets, ranks=1, whole=parts.total)
+    parts, layout = lay_out(settings, shape, budgets, ranks=1)
     if layout.parallelism is Parallelism.NONE:
         raise ConfigError(
             f"--device_map auto: a copy takes about {parts.total / GIB:.1f} GiB, and the devices may give "
