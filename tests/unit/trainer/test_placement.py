@@ -18,7 +18,7 @@ def placed(*flags: str, device: torch.device = CPU, ranks: int = 1) -> Placement
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Free bytes of each; a test changes them."""
     free = [141 * GIB, 141 * GIB]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
@@ -50,7 +50,7 @@ def test_a_map_that_cannot_be_followed_is_refused(device_map: str, device: torch
         placed("--device_map", device_map, device=device, ranks=ranks)
 
 
-def test_layers_are_split_when_a_copy_does_not_fit(two_gpus: list[float]) -> None:
+def test_layers_are_split_when_a_copy_does_not_fit(two_gpus: list[int]) -> None:
     two_gpus[:] = [30 * GIB, 30 * GIB]
     found = placed("--device_map", "auto", device=GPU)
     assert found.split
@@ -61,7 +61,7 @@ def test_layers_are_split_when_a_copy_does_not_fit(two_gpus: list[float]) -> Non
     assert found.note.startswith("layers are split: ")
 
 
-def test_a_copy_that_fits_is_not_split_unless_the_flags_allow_less(two_gpus: list[float]) -> None:
+def test_a_copy_that_fits_is_not_split_unless_the_flags_allow_less(two_gpus: list[int]) -> None:
     assert placed("--device_map", "auto", device=GPU).modules == {"": GPU}
     assert placed("--device_map", "auto", "--max_memory", "{0: '30GB', 1: '30GB'}", device=GPU).split
     assert placed("--device_map", "auto", "--max_memory_MB", "30000", device=GPU).split
