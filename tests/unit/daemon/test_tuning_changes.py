@@ -38,6 +38,7 @@ class FakeDesk:
         self.asked: list[Any] = []
         self.may_end = threading.Event()
         self.may_end.set()
+        self.begun = threading.Semaphore(0)
 
     def plan(self, profile: str | None, rtt_ms: float | None) -> Any:
         raise AssertionError("not asked here")
@@ -51,6 +52,7 @@ class FakeDesk:
         return self._answer()
 
     def verify(self) -> tuple[Checked, ...]:
+        self.begun.release()
         assert self.may_end.wait(20)
         return self.checked
 
@@ -191,17 +193,11 @@ def test_a_third_comparison_at_once_is_refused(served: Served) -> None:
     with grpc.insecure_channel(f"unix:{served.paths['read']}") as channel:
         verify = tuning_pb2_grpc.TuningStub(channel).Verify
         slow = [verify.future(tuning_pb2.VerifyRequest(), timeout=30) for _ in range(2)]
-        codes = set()
-        # The first two may still be on their way when the next ones are asked.
-        for _ in range(20):
-            try:
-                verify(tuning_pb2.VerifyRequest(), timeout=0.5)
-            except grpc.RpcError as error:
-                codes.add(error.code())
-            if grpc.StatusCode.RESOURCE_EXHAUSTED in codes:
-                break
+        assert all(served.desk.begun.acquire(timeout=20) for _ in slow)
+        with pytest.raises(grpc.RpcError) as refused:
+            verify(tuning_pb2.VerifyRequest(), timeout=20)
         served.desk.may_end.set()
-        assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert [one.result(20).verdicts for one in slow] == [[], []]
 
 
