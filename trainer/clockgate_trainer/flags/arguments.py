@@ -6,7 +6,7 @@ with one of its `inert` values, which change nothing about a run here, and refus
 
 from clockgate_trainer.flags.flag import Type, Unsupported
 
-_EVAL = "evaluation is a command of its own, after the run"
+_EVAL = "evaluation computes as training does"
 _HUB = "nothing is uploaded: push the finished checkpoint folder with huggingface-cli upload"
 _LOADER = "data are tokenized once and read from a memory map: there are no loader processes"
 _SHARDED = "every rank holds a copy of the quantised base, or one process splits its layers (--device_map auto)"
@@ -49,9 +49,7 @@ ARGUMENTS = (
     Unsupported("trackio_space_id", Type.TEXT, (), _TRACKER),
     Unsupported("trackio_bucket_id", Type.TEXT, (), _TRACKER),
     Unsupported("trackio_static_space_id", Type.TEXT, (), _TRACKER),
-    Unsupported("eval_delay", Type.FLOAT, None),
     Unsupported("prediction_loss_only", Type.BOOL, None),
-    Unsupported("eval_on_start", Type.BOOL, (False,), _EVAL),
     Unsupported("eval_do_concat_batches", Type.BOOL, None),
     Unsupported("eval_use_gather_object", Type.BOOL, None),
     Unsupported("eval_accumulation_steps", Type.INT, None),
@@ -71,8 +69,6 @@ ARGUMENTS = (
     Unsupported("hub_strategy", Type.TEXT, None),
     Unsupported("hub_always_push", Type.BOOL, (False,), _HUB),
     Unsupported("hub_revision", Type.TEXT, (), _HUB),
-    Unsupported("metric_for_best_model", Type.TEXT, ("loss",), "best.json points at the checkpoint of the lowest loss"),
-    Unsupported("greater_is_better", Type.BOOL, (False,), "best.json points at the checkpoint of the lowest loss"),
     Unsupported("ignore_data_skip", Type.BOOL, (False,), _SAVED),
     Unsupported("restore_callback_states_from_checkpoint", Type.BOOL, (False, True), _SAVED),
     Unsupported("accelerator_config", Type.TEXT, (), "batches are split by row, see --gradient_accumulation_steps"),
@@ -112,7 +108,6 @@ ARGUMENTS = (
     Unsupported("torchdynamo", Type.TEXT, (), "models are not compiled"),
     Unsupported("split_batches", Type.BOOL, (False,), "batches are split by row"),
     Unsupported("sortish_sampler", Type.BOOL, (False,), "use --group_by_length"),
-    Unsupported("generation_max_length", Type.INT, None),
-    Unsupported("generation_num_beams", Type.INT, None),
-    Unsupported("generation_config", Type.TEXT, None),
+    Unsupported("generation_max_length", Type.INT, (), "use --max_new_tokens"),
+    Unsupported("generation_config", Type.TEXT, (), "give the generation flags themselves, such as --num_beams"),
 )

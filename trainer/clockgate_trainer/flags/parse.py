@@ -15,14 +15,20 @@ from typing import Any
 from clockgate_trainer.errors import UsageError
 from clockgate_trainer.flags.arguments import ARGUMENTS
 from clockgate_trainer.flags.config_file import words_of
+from clockgate_trainer.flags.evaluation import check_evaluation, evaluation_notices
 from clockgate_trainer.flags.flag import Flag, Type, Unsupported
+from clockgate_trainer.flags.generation import check_generation
+from clockgate_trainer.flags.memory_flags import read_device_map, read_max_memory
 from clockgate_trainer.flags.modules import choice
+from clockgate_trainer.flags.precision import check_precision, precision_notices
 from clockgate_trainer.flags.presets import preset_words
-from clockgate_trainer.flags.spellings import other_spellings, respell
+from clockgate_trainer.flags.spellings import other_spellings, respell, straighten
 from clockgate_trainer.flags.table import FLAGS, UNSUPPORTED, Settings
 
 _TRUE = ("true", "yes", "t", "y", "on", "1")
 _FALSE = ("false", "no", "f", "n", "off", "0")
+# People put the token itself behind these; a log keeps what is told.
+_SECRET = ("hub_token", "use_auth_token")
 _SEE_HELP = "clockgate-train --help lists all flags"
 
 
@@ -42,9 +48,14 @@ def parse(argv: Sequence[str]) -> Settings:
 
 def read_command_line(argv: Sequence[str]) -> CommandLine:
     """Everything that this command line says. Raises UsageError like `parse`."""
-    words, print_config = _expand(argv)
+    straight = [straighten(word) for word in argv]
+    said = [
+        f"{word} is read as {own}: its dash is a typographic one"
+        for word, own in zip(argv, straight, strict=True)
+        if word != own
+    ]
+    words, print_config = _expand(straight)
     given: dict[str, Any] = {}
-    said: list[str] = []
     while words:
         name, value = _take(words)
         spelled = respell(name, value)
@@ -56,10 +67,12 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
             given[flag.name] = _read(flag, value)
         elif name in _UNSUPPORTED:
             _refuse_unless_inert(_UNSUPPORTED[name], value)
+            if _UNSUPPORTED[name].inert is None:
+                said.append(f"--{name} changes nothing here")
         else:
             _reject(name)
     _check_together(given)
-    return CommandLine(Settings(**given), tuple(said), print_config)
+    return CommandLine(Settings(**given), tuple(dict.fromkeys(said)), print_config)
 
 
 def _expand(argv: Sequence[str]) -> tuple[list[str], bool]:
@@ -88,16 +101,18 @@ def _expand(argv: Sequence[str]) -> tuple[list[str], bool]:
 
 def notices(settings: Settings) -> tuple[str, ...]:
     """What a person should know about these settings before they run, one sentence each."""
-    found = []
+    found = [*precision_notices(settings)]
     if settings.lr_scheduler_type == "constant" and settings.warmup_steps:
         found.append(
             "--lr_scheduler_type constant has no warm-up: --warmup_steps has no effect; use constant_with_warmup"
         )
     if settings.keep_steps and not settings.packing:
         found.append("--keep_steps has no effect without --packing")
+    if settings.max_memory is not None and settings.device_map != "auto":
+        found.append("--max_memory limits plan and --device_map auto alone: every rank loads a whole copy here")
     if settings.pack_length is not None and not settings.packing:
         found.append("--pack_length has no effect without --packing")
-    return tuple(found)
+    return (*found, *evaluation_notices(settings))
 
 
 def _names(flag: Flag) -> dict[str, Flag]:
@@ -131,6 +146,9 @@ def _read(flag: Flag, text: str | None) -> Any:
         raise UsageError(f"--{flag.name} has no value: wanted {_wanted(flag)}")
     if flag.choices:
         text = text.lower()
+        reason = dict(flag.refused).get(text)
+        if reason is not None:
+            raise UsageError(f"--{flag.name} {text} is not supported: {reason}")
         if text not in flag.choices:
             raise UsageError(f"--{flag.name} is {text!r}: wanted {_wanted(flag)}")
     value = _convert(flag.name, flag.type, text, _wanted(flag))
@@ -140,7 +158,8 @@ def _read(flag: Flag, text: str | None) -> Any:
 
 
 def _convert(name: str, kind: Type, text: str, wanted: str) -> Any:
-    problem = f"--{name} is {text!r}: wanted {wanted}"
+    seen = "a text that is not repeated here" if name in _SECRET else repr(text)
+    problem = f"--{name} is {seen}: wanted {wanted}"
     if kind is Type.BOOL:
         if text.lower() not in _TRUE + _FALSE:
             raise UsageError(problem)
@@ -180,7 +199,8 @@ def _refuse_unless_inert(row: Unsupported, text: str | None) -> None:
     if row.inert is None or value in row.inert:
         return
     hint = f": {row.instead}" if row.instead else ""
-    raise UsageError(f"--{row.name} {value} is not supported{hint}. Leave it out")
+    shown = "" if row.name in _SECRET else f" {value}"
+    raise UsageError(f"--{row.name}{shown} is not supported{hint}. Leave it out")
 
 
 def _reject(name: str) -> None:
@@ -197,7 +217,14 @@ def _check_together(given: Mapping[str, Any]) -> None:
             f"--warn_sync_delay is {settings.warn_delay_ms:g} ms: wanted at most --max_sync_delay, "
             f"{settings.max_sync_delay:g} ms"
         )
+    check_generation(settings)
+    check_evaluation(settings)
     choice(settings.lora_modules)
+    if settings.device_map is not None:
+        read_device_map(settings.device_map)
+    if settings.max_memory is not None:
+        read_max_memory(settings.max_memory)
+    check_precision(settings)
     if settings.num_train_epochs is not None and given.get("max_steps", -1) > 0:
         raise UsageError("--max_steps and --num_train_epochs are both given: wanted one of them")
     if settings.max_steps <= 0 and settings.num_train_epochs is None:

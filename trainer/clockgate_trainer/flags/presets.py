@@ -33,6 +33,7 @@ _GUANACO: Mapping[str, str] = {
     "logging_steps": "10",
     "save_strategy": "steps",
     "save_total_limit": "40",
+    "max_new_tokens": "32",
     "seed": "0",
     "data_seed": "42",
 }

@@ -3,8 +3,11 @@
 Each gives the words that it stands for and a notice that says so.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+_TYPOGRAPHIC = re.compile(r"^[\N{EN DASH}\N{EM DASH}]{1,2}([a-z]\w*(?:=.*)?)$", re.DOTALL)
 
 
 class Spelled(NamedTuple):
@@ -23,6 +26,11 @@ def respell(name: str, value: str | None) -> Spelled | None:
     if name in _RULES:
         return _RULES[name](value)
     return None
+
+
+def straighten(word: str) -> str:
+    """`word` with the dashes of a flag where a page's typography put an en or em dash, as in qlora.py's README."""
+    return _TYPOGRAPHIC.sub(r"--\1", word)
 
 
 def other_spellings() -> tuple[str, ...]:
@@ -60,8 +68,19 @@ def _sampling(value: str | None) -> Spelled:
 
 
 def _dtype(value: str | None) -> Spelled:
+    if value in ("float16", "fp16", "half"):
+        return Spelled(("--fp16", "true"), f"--torch_dtype {value} is read as --fp16 true")
     wide = "true" if value in ("bfloat16", "bf16") else "false"
     return Spelled(("--bf16", wide), f"--torch_dtype {value} is read as --bf16 {wide}")
+
+
+def _adam8bit(value: str | None) -> Spelled:
+    if value is None or value.lower() in ("true", "1", "yes"):
+        return Spelled(
+            ("--optim", "adamw_8bit"),
+            "--adam8bit is read as --optim adamw_8bit (qlora.py declares it and trains with --optim all the same)",
+        )
+    return Spelled((), "--adam8bit false changes nothing: --optim decides")
 
 
 def _load_in(bits: str) -> Callable[[str | None], Spelled]:
@@ -82,11 +101,13 @@ _RENAMED: Mapping[str, str] = {
     "full_determinism": "deterministic",
     "lora_target_modules": "lora_modules",
     "model_name": "model_name_or_path",
+    "generation_num_beams": "num_beams",
     "hf_token": "use_auth_token",
     "bnb_4bit_quant_type": "quant_type",
     "bnb_4bit_use_double_quant": "double_quant",
 }
 _RULES: Mapping[str, Callable[[str | None], Spelled]] = {
+    "adam8bit": _adam8bit,
     "use_cpu": _cpu,
     "no_cuda": _cpu,
     "train_sampling_strategy": _sampling,

@@ -10,9 +10,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
+from clockgate_trainer.flags.evaluation import GROUP as EVALUATION
+from clockgate_trainer.flags.evaluation import EvaluationFlags
 from clockgate_trainer.flags.flag import Flag, Type, Unsupported, declare, flag_of
+from clockgate_trainer.flags.generation import GROUP as GENERATION
+from clockgate_trainer.flags.generation import GenerationFlags
+from clockgate_trainer.flags.optimizers import OPTIMIZERS, REFUSED_OPTIMIZERS
 
-GROUPS = ("model", "data", "adapter", "training", "run", "checkpoints", "clock gate")
+GROUPS = ("model", "data", "adapter", "training", "run", "checkpoints", "clock gate", EVALUATION, GENERATION)
 WARN_SHARE = 0.1
 # Beyond these a number is a slip of the hand, and some would not fit the types that carry them.
 LARGEST_SEED = 2**62
@@ -20,11 +25,11 @@ LARGEST_FLOAT32 = 3e38
 WEEK_S = 7 * 24 * 3600
 HOUR_MS = 3_600_000
 
-_MODEL, _DATA, _ADAPTER, _TRAINING, _RUN, _CHECKPOINTS, _GATE = GROUPS
+_MODEL, _DATA, _ADAPTER, _TRAINING, _RUN, _CHECKPOINTS, _GATE, *_ = GROUPS
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(GenerationFlags, EvaluationFlags):
     """The flags of one run, all valid by themselves and together. Made by `flags.parse.parse`."""
 
     model_name_or_path: str = declare("EleutherAI/pythia-12b", _MODEL, "base model: a folder or a hub id")
@@ -35,6 +40,7 @@ class Settings:
     quant_type: str = declare("nf4", _MODEL, "4-bit data type", choices=("nf4", "fp4"))
     double_quant: bool = declare(True, _MODEL, "quantise the quantisation constants too")
     bf16: bool = declare(False, _MODEL, "compute in bfloat16 (else in float32)")
+    fp16: bool = declare(False, _MODEL, "compute in float16 with loss scaling; --bf16 is as small and more stable")
     device_map: str | None = declare(
         None,
         _MODEL,
@@ -65,9 +71,6 @@ class Settings:
     chat_template: Path | None = declare(None, _DATA, "Jinja template for chats", unset="the tokenizer's")
     strict_data: bool = declare(False, _DATA, "refuse suspect rows too, such as empty answers")
     max_train_samples: int | None = declare(None, _DATA, "use the first N rows only", low=1, unset="all rows")
-    eval_dataset_size: int | None = declare(
-        None, _DATA, "hold N rows out of training, the ones that qlora.py would evaluate on", low=0, unset="none"
-    )
     source_max_len: int = declare(1024, _DATA, "prompts are cut to N tokens, the begin mark included", low=1)
     target_max_len: int = declare(256, _DATA, "answers are cut to N tokens, the end mark included", low=1)
     train_on_source: bool = declare(False, _DATA, "learn the prompt as well as the answer")
@@ -82,6 +85,7 @@ class Settings:
     )
     token_cache: Path | None = declare(None, _DATA, "folder of tokenized data", unset=".tokens in the run folder")
 
+    full_finetune: bool = declare(False, _ADAPTER, "train all weights and no adapter; needs --bits 16 or 32")
     lora_r: int = declare(64, _ADAPTER, "rank of the adapter", low=1, high=65536)
     lora_alpha: float = declare(16.0, _ADAPTER, "scale of the adapter: alpha / r", low=0)
     lora_dropout: float = declare(0.0, _ADAPTER, "dropout before the adapter", low=0, high=0.999)
@@ -121,13 +125,17 @@ class Settings:
         "paged_adamw_32bit",
         _TRAINING,
         "optimizer; on CPU the paged ones do not page",
-        choices=("paged_adamw_32bit", "paged_adamw_8bit", "adamw_8bit", "adamw_torch"),
+        choices=tuple(OPTIMIZERS),
+        refused=REFUSED_OPTIMIZERS,
     )
     weight_decay: float = declare(0.0, _TRAINING, "decoupled weight decay", low=0)
     adam_beta1: float = declare(0.9, _TRAINING, "decay of the first moment", low=0, high=0.999999)
     adam_beta2: float = declare(0.999, _TRAINING, "decay of the second moment", low=0, high=0.999999)
     adam_epsilon: float = declare(1e-8, _TRAINING, "added to the denominator", low=0)
     max_grad_norm: float = declare(0.3, _TRAINING, "gradient norm is clipped to this; 0: never", low=0)
+    max_bad_steps: int = declare(
+        20, _TRAINING, "steps in a row without a finite loss and gradient after which the run ends; 0: never", low=0
+    )
 
     output_dir: Path = declare(Path("./output"), _RUN, "run folder")
     device: str = declare("auto", _RUN, "where to train; auto: CUDA when there is one", choices=("auto", "cpu", "cuda"))
@@ -248,43 +256,13 @@ FLAGS = _flags()
 
 _EVAL = "evaluate after the run with another tool"
 UNSUPPORTED = (
-    Unsupported("full_finetune", Type.BOOL, (False,), "only adapters are trained"),
-    Unsupported("adam8bit", Type.BOOL, (False,), "qlora.py never read it; use --optim adamw_8bit"),
-    Unsupported("fp16", Type.BOOL, (False,), "use --bf16: as small and without overflow"),
     Unsupported("remove_unused_columns", Type.BOOL, (False,)),
     Unsupported("report_to", Type.TEXT, ("none",), "read metrics.jsonl in the run folder"),
     Unsupported("do_train", Type.BOOL, (True,), "training is all that this command does"),
-    Unsupported("do_eval", Type.BOOL, (False,), _EVAL),
     Unsupported("do_predict", Type.BOOL, (False,), _EVAL),
     Unsupported("predict_with_generate", Type.BOOL, (False,), _EVAL),
-    Unsupported("do_mmlu_eval", Type.BOOL, (False,), _EVAL),
-    Unsupported("evaluation_strategy", Type.TEXT, ("no",), _EVAL),
-    Unsupported("eval_strategy", Type.TEXT, ("no",), _EVAL),
-    Unsupported("load_best_model_at_end", Type.BOOL, (False,), _EVAL),
     Unsupported("ddp_find_unused_parameters", Type.BOOL, (False,), "with adapters only false works"),
     Unsupported("logging_strategy", Type.TEXT, ("steps",), "use --logging_steps"),
     Unsupported("torch_compile", Type.BOOL, (False,)),
     Unsupported("dataloader_num_workers", Type.INT, None),
-    Unsupported("eval_steps", Type.INT, None),
-    Unsupported("max_eval_samples", Type.INT, None),
-    Unsupported("per_device_eval_batch_size", Type.INT, None),
-    Unsupported("mmlu_split", Type.TEXT, None),
-    Unsupported("mmlu_dataset", Type.TEXT, None),
-    Unsupported("max_mmlu_samples", Type.INT, None),
-    Unsupported("mmlu_source_max_len", Type.INT, None),
-    Unsupported("max_new_tokens", Type.INT, None),
-    Unsupported("min_new_tokens", Type.INT, None),
-    Unsupported("do_sample", Type.BOOL, None),
-    Unsupported("num_beams", Type.INT, None),
-    Unsupported("num_beam_groups", Type.INT, None),
-    Unsupported("penalty_alpha", Type.FLOAT, None),
-    Unsupported("use_cache", Type.BOOL, None),
-    Unsupported("temperature", Type.FLOAT, None),
-    Unsupported("top_k", Type.INT, None),
-    Unsupported("top_p", Type.FLOAT, None),
-    Unsupported("typical_p", Type.FLOAT, None),
-    Unsupported("diversity_penalty", Type.FLOAT, None),
-    Unsupported("repetition_penalty", Type.FLOAT, None),
-    Unsupported("length_penalty", Type.FLOAT, None),
-    Unsupported("no_repeat_ngram_size", Type.INT, None),
 )
