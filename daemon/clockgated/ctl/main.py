@@ -3,18 +3,29 @@
 import argparse
 import json
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import grpc
-from clockgate.v1 import clock_pb2, clock_pb2_grpc, tuning_pb2
+from clockgate.v1 import tuning_pb2
 
 from clockgated import __version__
-from clockgated.ctl import address, drill, epochs, leases, status, tune, tune_changes
+from clockgated.ctl import (
+    address,
+    again,
+    ask,
+    bundle_command,
+    doctor_command,
+    drill,
+    epochs,
+    leases,
+    node_commands,
+    status,
+    tune,
+    tune_changes,
+    wait_command,
+)
 from clockgated.errors import EXIT_USAGE
 
 EXIT_YES = 0
@@ -33,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return command(options)
     except (address.AddressError, drill.DrillRefusedError, leases.NoAdminError, tune.TuneRefusedError) as error:
+        return _fail(error, EXIT_USAGE)
+    except node_commands.NodeUnknownError as error:
         return _fail(error, EXIT_USAGE)
     except tune_changes.TuneFailedError as error:
         return _fail(error, error.code)
@@ -56,23 +69,23 @@ def _fail(error: Exception, code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="clockgatectl", description="Ask this node's clockgated.")
     parser.add_argument("--version", action="version", version=f"clockgatectl {__version__}")
-    parser.add_argument(
-        "--address",
-        metavar="PATH",
-        help=f"the daemon's socket; default: ${address.ENVIRONMENT_VARIABLE}, else {address.DEFAULT_SOCKET}",
-    )
+    address.add_options(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     status_parser = commands.add_parser("status", help="how good the clock is; exit 0 when its bound is usable, else 1")
     status_parser.add_argument("--json", action="store_true", help="for scripts: stable keys, null for what is absent")
     status_parser.add_argument("--watch", action="store_true", help="again every second, until interrupted")
     status_parser.set_defaults(command=_status)
+    wait_command.add(commands)
     epochs_parser = commands.add_parser("epochs", help="when continuity of the clock broke, and why; the newest last")
     epochs_parser.add_argument("--json", action="store_true", help="for scripts: stable keys, null for what is absent")
     epochs_parser.set_defaults(command=_epochs)
+    node_commands.add(commands)
+    doctor_command.add(commands)
     _add_leases(commands.add_parser("leases", help="the jobs that forbid a step of the clock (root)"))
     _add_lease(commands.add_parser("lease", help="act on one lease (root)"))
     _add_tune(commands.add_parser("tune", help="settings of network and host: what would be set, and why"))
     _add_drill(commands.add_parser("drill", help="put a fault between time source and reading, on purpose (root)"))
+    bundle_command.add(commands)
     return parser
 
 
@@ -165,7 +178,7 @@ def _drill(options: argparse.Namespace) -> int:
 
 
 def _tune_plan(options: argparse.Namespace) -> int:
-    path = address.read_address(options.address, os.environ)
+    path = address.chosen(options, os.environ)
     with address.connect(path) as channel:
         try:
             plan = tune.read_plan(channel, options.profile, options.rtt_ms)
@@ -213,7 +226,7 @@ def _tell_outcomes(
 
 
 def _tune_verify(options: argparse.Namespace) -> int:
-    path = address.read_address(options.address, os.environ)
+    path = address.chosen(options, os.environ)
     with address.connect(path) as channel:
         try:
             verdicts = tune_changes.verify(channel)
@@ -227,15 +240,10 @@ def _tune_verify(options: argparse.Namespace) -> int:
 
 
 def _epochs(options: argparse.Namespace) -> int:
-    path = address.read_address(options.address, os.environ)
+    path = address.chosen(options, os.environ)
     with address.connect(path) as channel:
-        try:
-            answer = clock_pb2_grpc.ClockStub(channel).ListEpochs(
-                clock_pb2.ListEpochsRequest(), timeout=address.DEADLINE_S
-            )
-        except grpc.RpcError as error:
-            raise address.unreachable(path, error) from None
-    print(json.dumps(epochs.as_json(answer.epochs), indent=2) if options.json else epochs.render(answer.epochs))
+        found = ask.newest_epochs(channel, path)
+    print(json.dumps(epochs.as_json(found), indent=2) if options.json else epochs.render(found))
     return EXIT_YES
 
 
@@ -263,36 +271,16 @@ def _break_lease(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    path = address.read_address(options.address, os.environ)
+    path = address.chosen(options, os.environ)
     with address.connect(path) as channel:
         if not options.watch:
             return _show_once(channel, path, options)
-        return _watch(channel, path, options)
+        # Polling rather than holding one of the daemon's few streams.
+        return again.again(lambda: _show_once(channel, path, options), _WATCH_INTERVAL_S)
 
 
-def _watch(channel: grpc.Channel, path: Path, options: argparse.Namespace) -> int:
-    """Poll rather than hold one of the daemon's few streams; a daemon that is gone is waited for.
-
-    Interrupting ends it with the last answer. The signal only sets a flag: an exception of its own, raised while an
-    object of grpc is being discarded, would be dropped by the interpreter.
-    """
-    code = EXIT_UNREACHABLE
-    over = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: over.set())
-    try:
-        while not over.is_set():
-            try:
-                code = _show_once(channel, path, options)
-            except address.UnreachableError as error:
-                code = _fail(error, EXIT_UNREACHABLE)
-            over.wait(_WATCH_INTERVAL_S)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return code
-
-
-def _show_once(channel: grpc.Channel, path: Path, options: argparse.Namespace) -> int:
-    reading, now_boot_ns = _read(channel, path)
+def _show_once(channel: grpc.Channel, path: address.Address, options: argparse.Namespace) -> int:
+    reading, now_boot_ns = ask.newest_reading(channel, path)
     is_terminal = sys.stdout.isatty()
     if options.json:
         print(json.dumps(status.as_json(reading, now_boot_ns), indent=None if options.watch else 2), flush=True)
@@ -302,19 +290,6 @@ def _show_once(channel: grpc.Channel, path: Path, options: argparse.Namespace) -
         in_colour = is_terminal and not os.environ.get("NO_COLOR")
         print(before + status.render(reading, now_boot_ns, in_colour=in_colour) + after, flush=True)
     return EXIT_YES if status.is_usable(reading, now_boot_ns) else EXIT_NO
-
-
-def _read(channel: grpc.Channel, path: Path) -> tuple[clock_pb2.Reading, int]:
-    """The newest reading and, from its own age and ours, the time now in its CLOCK_BOOTTIME; rather late than early."""
-    asked_mono_ns = time.monotonic_ns()
-    try:
-        response = clock_pb2_grpc.ClockStub(channel).GetReading(
-            clock_pb2.GetReadingRequest(), timeout=address.DEADLINE_S
-        )
-    except grpc.RpcError as error:
-        raise address.unreachable(path, error) from None
-    reading = response.reading
-    return reading, reading.as_of_boot_ns + reading.age_ns + time.monotonic_ns() - asked_mono_ns
 
 
 if __name__ == "__main__":

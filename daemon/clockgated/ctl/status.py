@@ -24,7 +24,7 @@ def as_json(reading: clock_pb2.Reading, now_boot_ns: int) -> dict[str, Any]:
     """The reading under stable keys with units, None for what is absent. `*_now_ns` are grown to `now_boot_ns`."""
     reference = reading.reference
     return {
-        "state": _state(reading),
+        "state": state_name(reading),
         "usable": is_usable(reading, now_boot_ns),
         "expired": now_boot_ns > reading.void_after_boot_ns,
         "relative_bound_ns": _present(reading, "relative_bound_ns"),
@@ -48,7 +48,7 @@ def as_json(reading: clock_pb2.Reading, now_boot_ns: int) -> dict[str, Any]:
         "age_ns": max(0, now_boot_ns - reading.as_of_boot_ns),
         "boot_id": reading.boot_id,
         "sequence": reading.sequence,
-        "reasons": [{"code": _reason(reason), "detail": reason.detail} for reason in reading.reasons],
+        "reasons": [{"code": reason_name(reason), "detail": reason.detail} for reason in reading.reasons],
         "assumptions": list(reading.assumptions),
     }
 
@@ -66,7 +66,7 @@ def render(reading: clock_pb2.Reading, now_boot_ns: int, *, in_colour: bool) -> 
         ("stratum", str(reading.reference.stratum) if reading.reference.HasField("stratum") else "none"),
         ("epoch", str(reading.epoch)),
         ("age", _age(reading, now_boot_ns)),
-        *_listed("reason", [f"{_reason(reason)}: {reason.detail}" for reason in reading.reasons]),
+        *_listed("reason", [f"{reason_name(reason)}: {reason.detail}" for reason in reading.reasons]),
         *_listed("assumes", list(reading.assumptions)),
     ]
     lines = [_headline(reading, now_boot_ns, in_colour=in_colour)]
@@ -88,7 +88,7 @@ def format_ns(size_ns: int) -> str:
 
 def _headline(reading: clock_pb2.Reading, now_boot_ns: int, *, in_colour: bool) -> str:
     is_expired = now_boot_ns > reading.void_after_boot_ns
-    state = f"{_state(reading)} (expired: the daemon stopped measuring)" if is_expired else _state(reading)
+    state = f"{state_name(reading)} (expired: the daemon stopped measuring)" if is_expired else state_name(reading)
     if not in_colour:
         return state
     is_best = reading.state == clock_pb2.CLOCK_STATE_SYNCHRONIZED
@@ -135,7 +135,8 @@ def _listed(name: str, values: list[str]) -> list[tuple[str, str]]:
     return [(name if index == 0 else "", value) for index, value in enumerate(values)]
 
 
-def _state(reading: clock_pb2.Reading) -> str:
+def state_name(reading: clock_pb2.Reading) -> str:
+    """The reading's state without the enum's prefix."""
     return _enum_name(clock_pb2.ClockState, reading.state, "CLOCK_STATE_")
 
 
@@ -147,7 +148,8 @@ def _traceable(reading: clock_pb2.Reading) -> str:
     return _enum_name(clock_pb2.Traceability, reading.reference.traceability, "TRACEABILITY_").lower()
 
 
-def _reason(reason: clock_pb2.Reason) -> str:
+def reason_name(reason: clock_pb2.Reason) -> str:
+    """The reason's code without the enum's prefix."""
     return _enum_name(clock_pb2.ReasonCode, reason.code, "REASON_CODE_")
 
 

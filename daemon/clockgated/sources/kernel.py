@@ -6,8 +6,6 @@ The kernel keeps whatever the time daemon wrote. chronyd and ntpd write root del
 the kernel lets it grow; timesyncd and phc2sys write 0, only to clear the unsynchronised flag.
 """
 
-import ctypes
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from clockgated import host
 from clockgated.clock.model import Evidence, Reason, ReasonCode, Reference, Silence, SourceKind
 from clockgated.clock.witness import KernelLook, KernelState
 from clockgated.sources.clock_writer import ClockWriter, find_writers, is_running
+from clockgated.timex import read_timex
 from clockgated.units import NS_PER_S, NS_PER_US, PPB_PER_PPM
 
 _STA_NANO = 0x2000
@@ -33,35 +32,6 @@ _ASSUMPTIONS = (
 )
 
 
-class Timex(ctypes.Structure):
-    """struct timex of a 64-bit Linux; ctypes pads as the C compiler does."""
-
-    _fields_ = [
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("constant", ctypes.c_long),
-        ("precision", ctypes.c_long),
-        ("tolerance", ctypes.c_long),
-        ("time_sec", ctypes.c_long),
-        ("time_usec", ctypes.c_long),
-        ("tick", ctypes.c_long),
-        ("ppsfreq", ctypes.c_long),
-        ("jitter", ctypes.c_long),
-        ("shift", ctypes.c_int),
-        ("stabil", ctypes.c_long),
-        ("jitcnt", ctypes.c_long),
-        ("calcnt", ctypes.c_long),
-        ("errcnt", ctypes.c_long),
-        ("stbcnt", ctypes.c_long),
-        ("tai", ctypes.c_int),
-        ("reserved", ctypes.c_int * 11),
-    ]
-
-
 @dataclass(frozen=True)
 class KernelTimes:
     """What the source uses of adjtimex's answer. `offset_ns` is the correction to be made, positive: clock behind."""
@@ -74,7 +44,7 @@ class KernelTimes:
 
 def read_adjtimex() -> KernelTimes:
     """Ask the kernel, changing nothing; needs no privilege. OSError when a sandbox forbids the call."""
-    time_state, timex = _ask()
+    time_state, timex = read_timex()
     scale = 1 if timex.status & _STA_NANO else NS_PER_US
     return KernelTimes(time_state, timex.offset * scale, timex.maxerror, timex.esterror)
 
@@ -83,7 +53,7 @@ def read_look() -> KernelLook | None:
     """How the kernel steers the clock just now, for the witnesses; None when a sandbox forbids the call."""
     boot_ns = host.boot_ns()
     try:
-        time_state, timex = _ask()
+        time_state, timex = read_timex()
     except OSError:
         return None
     return KernelLook(
@@ -178,12 +148,3 @@ def _distrust(writers: Sequence[ClockWriter]) -> str | None:
     if len(writers) > 1 or not writers[0].keeps_maxerror:
         return f"the clock is written by {', '.join(writer.identity for writer in writers)}; {wanted}"
     return None
-
-
-def _ask() -> tuple[int, Timex]:
-    timex = Timex()
-    time_state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
-    if time_state < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"adjtimex: {os.strerror(number)}")
-    return time_state, timex

@@ -9,7 +9,7 @@ import os
 
 from clockgated.clock.model import Reason, ReasonCode
 from clockgated.clock.witness import KernelLook
-from clockgated.sources.kernel import Timex
+from clockgated.timex import Timex
 from clockgated.units import PPB_PER_PPM
 
 # No oscillator of a computer is off by more; the kernel's own loop stops there too.

@@ -33,18 +33,66 @@ def test_address_is_the_flag_then_the_variable_then_the_default(
     flag: str | None, variable: str | None, path: str
 ) -> None:
     environ = {} if variable is None else {"CLOCKGATE_ADDRESS": variable}
-    assert address.read_address(flag, environ) == Path(path)
+    assert address.read_address(flag, environ).place.path == Path(path)
 
 
-@pytest.mark.parametrize("text", ["unix:", "host:9776", "dns:host"])
-def test_address_that_is_no_path_is_refused(text: str) -> None:
-    with pytest.raises(address.AddressError, match="wanted the path of a socket, or unix:PATH"):
+@pytest.mark.parametrize(
+    "text", ["unix:", "host:0", "host:65536", "host:٣", "dns:host", "ho st:1", ":1", "[::1:9776", "::1"]
+)
+def test_address_that_leads_nowhere_is_refused(text: str) -> None:
+    with pytest.raises(address.AddressError, match="wanted the path of a socket, unix:PATH, or HOST:PORT"):
         address.read_address(text, {})
 
 
+@pytest.mark.parametrize(
+    ("text", "is_local"),
+    [
+        ("127.0.0.1:9776", True),
+        ("127.8.8.8:9776", True),
+        ("[::1]:9776", True),
+        ("localhost:9776", True),
+        ("ipv4:127.0.0.1:9776", True),
+        ("node7:9776", False),
+        ("dns:///node7:9776", False),
+        ("0.0.0.0:9776", False),
+        ("[::ffff:10.0.0.1]:9776", False),
+        ("localhost.example:9776", False),
+    ],
+)
+def test_nothing_is_asked_in_the_clear_beyond_this_machine(text: str, is_local: bool) -> None:
+    asked = address.read_address(text, {})
+    assert (asked.place.path, asked.place.is_local) == (None, is_local)
+    if is_local:
+        address.connect(asked).close()
+    else:
+        with pytest.raises(address.AddressError, match="set CLOCKGATE_TLS_CA, CLOCKGATE_TLS_CERTIFICATE, CLOCKGATE_"):
+            address.connect(asked)
+
+
+def test_one_file_of_tls_asks_for_the_others_also_on_this_machine(tmp_path: Path) -> None:
+    environ = {"CLOCKGATE_TLS_CA": str(tmp_path / "ca.pem"), "CLOCKGATE_TLS_KEY": ""}
+    with pytest.raises(address.AddressError, match=r"set CLOCKGATE_TLS_CERTIFICATE, CLOCKGATE_TLS_KEY$"):
+        address.connect(address.read_address("127.0.0.1:9776", environ))
+    whole = environ | {"CLOCKGATE_TLS_CERTIFICATE": "/none.pem", "CLOCKGATE_TLS_KEY": "/none.key"}
+    with pytest.raises(address.AddressError, match=r"/none\.pem: cannot be read"):
+        address.connect(address.read_address("127.0.0.1:9776", whole))
+    # A socket is this machine's own: nobody needs TLS there.
+    address.connect(address.read_address("/a.sock", environ)).close()
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_address_or_an_address_error(text: str) -> None:
+    try:
+        assert str(address.read_address(text, {}))
+    except address.AddressError as error:
+        assert "wanted" in str(error) or "bytes long" in str(error)  # noqa: PT017 - both outcomes are right
+
+
 def test_admin_address_does_not_follow_the_variable() -> None:
-    assert address.admin_address(None) == address.admin_address("") == Path("/run/clockgate/admin/admin.sock")
-    assert address.admin_address("unix:/a") == Path("/a")
+    assert str(address.admin_address(None)) == str(address.admin_address("")) == "/run/clockgate/admin/admin.sock"
+    assert str(address.admin_address("unix:/a")) == "/a"
+    with pytest.raises(address.AddressError, match="it is not served by TCP"):
+        address.admin_address("127.0.0.1:9776")
 
 
 @pytest.mark.parametrize(
@@ -109,9 +157,11 @@ def test_wrong_usage_ends_with_2(words: list[str], capsys: pytest.CaptureFixture
     assert "usage: clockgatectl" in capsys.readouterr().err
 
 
-def test_address_that_is_no_path_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_address_that_must_not_be_asked_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--address", "host:0", "status"]) == 2
+    assert 'address "host:0": wanted the path of a socket' in capsys.readouterr().err
     assert main(["--address", "host:1", "status"]) == 2
-    assert 'address "host:1": wanted the path of a socket' in capsys.readouterr().err
+    assert '"host:1" is asked with TLS' in capsys.readouterr().err
 
 
 def test_missing_socket_ends_with_3_and_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,10 +183,13 @@ def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.startswith("clockgatectl 0.")
 
 
-def test_client_imports_nothing_of_the_daemon_but_version_units_and_errors() -> None:
+def test_client_imports_nothing_of_the_daemon_but_small_values_and_what_looks_at_a_host_without_it() -> None:
     code = "import sys, clockgated.ctl.main; print(*sorted(m for m in sys.modules if m.startswith('clockgated')))"
     ran = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True, timeout=30
     )
-    imported = {name for name in ran.stdout.split() if not name.startswith("clockgated.ctl")}
-    assert imported == {"clockgated", "clockgated.units", "clockgated.errors"}
+    rooms = {".".join(name.split(".")[:2]) for name in ran.stdout.split()}
+    small = {"clockgated", "clockgated.ctl", "clockgated.units", "clockgated.errors"}
+    # For doctor and support-bundle, which also work with the daemon dead.
+    host = {"clockgated.durable", "clockgated.manage", "clockgated.supervise", "clockgated.timex"}
+    assert rooms == small | host

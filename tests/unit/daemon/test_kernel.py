@@ -6,7 +6,8 @@ import pytest
 from clockgated import host
 from clockgated.clock.model import Evidence, ReasonCode, Silence, Traceability
 from clockgated.sources.clock_writer import ClockWriter
-from clockgated.sources.kernel import KernelSource, KernelTimes, Timex, kernel_evidence, read_adjtimex, read_look
+from clockgated.sources.kernel import KernelSource, KernelTimes, kernel_evidence, read_adjtimex, read_look
+from clockgated.timex import Timex
 from support.evidence import SECOND
 from support.fake_proc import add_process
 

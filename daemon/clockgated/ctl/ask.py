@@ -1,0 +1,33 @@
+"""Calls of the read API that more than one command makes."""
+
+import time
+
+import grpc
+from clockgate.v1 import clock_pb2, clock_pb2_grpc
+
+from clockgated.ctl import address
+
+
+def newest_reading(channel: grpc.Channel, path: address.Address) -> tuple[clock_pb2.Reading, int]:
+    """The newest reading and, from its own age and ours, the time now in its CLOCK_BOOTTIME; rather late than early.
+
+    Raises UnreachableError, which names `path`.
+    """
+    asked_mono_ns = time.monotonic_ns()
+    try:
+        response = clock_pb2_grpc.ClockStub(channel).GetReading(
+            clock_pb2.GetReadingRequest(), timeout=address.DEADLINE_S
+        )
+    except grpc.RpcError as error:
+        raise address.unreachable(path, error) from None
+    reading = response.reading
+    return reading, reading.as_of_boot_ns + reading.age_ns + time.monotonic_ns() - asked_mono_ns
+
+
+def newest_epochs(channel: grpc.Channel, path: address.Address) -> list[clock_pb2.Epoch]:
+    """The end of the journal of epochs, the newest last. Raises UnreachableError."""
+    try:
+        answer = clock_pb2_grpc.ClockStub(channel).ListEpochs(clock_pb2.ListEpochsRequest(), timeout=address.DEADLINE_S)
+    except grpc.RpcError as error:
+        raise address.unreachable(path, error) from None
+    return list(answer.epochs)
