@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+from clockgate.pem import PemFiles
+
+from clockgated import trust
 from clockgated.config_values import (
     Choice,
     FolderPath,
@@ -18,8 +21,10 @@ from clockgated.config_values import (
     Member,
     Number,
     OptionalPath,
+    OptionalTcpAddress,
     SocketPath,
     Switch,
+    TcpAddress,
     Text,
     Texts,
     Whole,
@@ -38,6 +43,8 @@ from clockgated.manage.settings import problems as manage_problems
 from clockgated.manage.table import read_settings
 
 DEFAULT_FILE = Path("/etc/clockgate/clockgated.toml")
+METRICS_PORT = 9775
+_METRICS_ADDRESS = TcpAddress("127.0.0.1", METRICS_PORT)
 PTP_ANSWER_S = 0.5
 """How long ptp4l may take to answer in each cycle, beside chronyc's own time."""
 
@@ -87,11 +94,27 @@ class RecordedConfig:
 
 @dataclass(frozen=True)
 class ApiConfig:
-    """Where the API is served, and how many streams at once."""
+    """Where the API is served, and how many streams at once.
+
+    `tcp` adds what only reads for other machines, with mutual TLS from the three files, or without any on a loopback
+    address. `tls_clients` are the names that a client's certificate may be for; none: every certificate of the CA.
+    """
 
     socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/clockgate.sock")
     admin_socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/admin/admin.sock")
     max_streams: Annotated[int, Whole(1, 1000)] = 64
+    tcp: Annotated[TcpAddress | None, OptionalTcpAddress()] = None
+    tls_certificate: Annotated[Path | None, OptionalPath()] = None
+    tls_key: Annotated[Path | None, OptionalPath()] = None
+    tls_client_ca: Annotated[Path | None, OptionalPath()] = None
+    tls_clients: Annotated[tuple[str, ...], Texts("a list of names in the certificates of clients")] = ()
+
+    @property
+    def tls(self) -> PemFiles | None:
+        """The files of TLS, once all three are named."""
+        if self.tls_certificate is None or self.tls_key is None or self.tls_client_ca is None:
+            return None
+        return PemFiles(self.tls_certificate, self.tls_key, self.tls_client_ca)
 
 
 @dataclass(frozen=True)
@@ -140,6 +163,41 @@ class TuningConfig:
 
 
 @dataclass(frozen=True)
+class NodeConfig:
+    """How the machine is looked at, and from where on what is seen counts as a finding.
+
+    `gpus` opens NVIDIA's library. `folders` are watched for room beside the daemon's own. Findings about a subject that
+    fits a pattern of `ignored` ("eth3", "mlx5_1/*") are left out. Those that rest on a counter stay for
+    `finding_hold_s` after its last rise.
+    """
+
+    look_interval_s: Annotated[float, Number(1, 3600)] = 10.0
+    gpus: Annotated[bool, Switch()] = True
+    folders: Annotated[tuple[str, ...], Texts("a list of folders")] = ()
+    ignored: Annotated[tuple[str, ...], Texts("a list of subjects of findings, * for any characters")] = ()
+    finding_hold_s: Annotated[float, Number(1, 1_000_000)] = 600.0
+    memory_low_percent: Annotated[float, Number(0, 100)] = 3.0
+    memory_pressure_percent: Annotated[float, Number(0, 100)] = 10.0
+    io_pressure_percent: Annotated[float, Number(0, 100)] = 50.0
+    cpu_pressure_percent: Annotated[float, Number(0, 100)] = 80.0
+    disk_low_percent: Annotated[float, Number(0, 100)] = 5.0
+    temperature_margin_celsius: Annotated[float, Number(0, 50)] = 3.0
+    link_drops_per_s: Annotated[float, Number(0, 1_000_000_000)] = 100.0
+    gpu_memory_high_percent: Annotated[float, Number(0, 100)] = 90.0
+    gpu_idle_percent: Annotated[float, Number(0, 100)] = 30.0
+
+
+@dataclass(frozen=True)
+class MetricsConfig:
+    """Where metrics are served for Prometheus; None: nowhere. They tell names and addresses of this node's sources and
+    devices, without asking who reads: an address that is not loopback is refused unless `open_to_network`.
+    """
+
+    address: Annotated[TcpAddress | None, OptionalTcpAddress(METRICS_PORT)] = _METRICS_ADDRESS
+    open_to_network: Annotated[bool, Switch()] = False
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything the daemon is told."""
 
@@ -152,6 +210,8 @@ class Config:
     api: ApiConfig = field(default_factory=ApiConfig)
     leases: LeasesConfig = field(default_factory=LeasesConfig)
     tuning: TuningConfig = field(default_factory=TuningConfig)
+    node: NodeConfig = field(default_factory=NodeConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
     @property
     def managed(self) -> ManageSettings:
@@ -173,6 +233,8 @@ _SECTIONS: dict[str, type[Any]] = {
     "api": ApiConfig,
     "leases": LeasesConfig,
     "tuning": TuningConfig,
+    "node": NodeConfig,
+    "metrics": MetricsConfig,
 }
 # Read by clock management itself: their values are lists and tables.
 _MANAGED: dict[str, type[Any]] = {"ntp": NtpSettings, "ptp": PtpSettings}
@@ -190,6 +252,9 @@ def load(path: Path | None) -> Config:
         raise ConfigError(f"{file}: no such file; create it, or leave out --config to run on the defaults") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}; wanted a readable TOML file") from None
+    fault = trust.fault(file)
+    if fault is not None:
+        raise ConfigError(fault)
     return parse(data, str(file))
 
 
@@ -277,12 +342,35 @@ def _contradictions(config: Config) -> list[str]:
     problems += [f"[folders] {fault}" for fault in config.places.problems()]
     if clock.source == "recorded" and config.recorded.file is None:
         problems.append('[recorded] file = "": wanted the path of a recording, because [clock] source is "recorded"')
-    if api.socket == api.admin_socket:
-        problems.append(f'[api] admin_socket = "{api.admin_socket}": wanted another path than [api] socket')
+    problems += [f"[api] {fault}" for fault in _api_problems(api)]
+    metrics = config.metrics
+    if metrics.address is not None and not metrics.address.is_loopback and not metrics.open_to_network:
+        problems.append(
+            f'[metrics] address = "{metrics.address}": wanted an address of 127.0.0.0/8 or ::1, or '
+            "open_to_network = true beside it: anybody who reaches that address reads the metrics"
+        )
     if leases.max_per_job > leases.max_leases:
         problems.append(
             f"[leases] max_per_job = {leases.max_per_job}: wanted at most max_leases, which is {leases.max_leases}"
         )
+    return problems
+
+
+def _api_problems(api: ApiConfig) -> list[str]:
+    problems = []
+    if api.socket == api.admin_socket:
+        problems.append(f'admin_socket = "{api.admin_socket}": wanted another path than [api] socket')
+    files = {"tls_certificate": api.tls_certificate, "tls_key": api.tls_key, "tls_client_ca": api.tls_client_ca}
+    missing = [key for key, path in files.items() if path is None]
+    if api.tcp is None:
+        return problems
+    if missing and (len(missing) < len(files) or not api.tcp.is_loopback):
+        problems.append(
+            f'tcp = "{api.tcp}": wanted {" and ".join(missing)} beside it: other machines are served with TLS alone, '
+            "to clients with a certificate; or listen on 127.0.0.1 without any"
+        )
+    if missing and api.tls_clients:
+        problems.append("tls_clients: wanted tls_client_ca beside it; without TLS nobody shows a name")
     return problems
 
 

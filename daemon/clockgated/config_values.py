@@ -1,11 +1,30 @@
 """What a key of the configuration may hold: each kind says what is wanted and reads one value. Pure."""
 
+import ipaddress
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 SOCKET_PATH_LIMIT_BYTES = 107  # sockaddr_un.sun_path is 108 bytes, one of them the final NUL
+API_PORT = 9776
+
+
+@dataclass(frozen=True)
+class TcpAddress:
+    """An address of this machine and a port of it, to listen on."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Kind(Protocol):
@@ -177,3 +196,29 @@ class Texts:
         if not isinstance(value, list) or not all(isinstance(one, str) and one and "\0" not in one for one in value):
             raise ValueError
         return tuple(value)
+
+
+@dataclass(frozen=True)
+class OptionalTcpAddress:
+    """Where to listen for TCP; empty is nowhere. An IP address: a name may come to mean another machine."""
+
+    usual_port: int = API_PORT
+
+    @property
+    def wanted(self) -> str:
+        """See Kind."""
+        return f'an IP address of this machine, or one with a port (else {self.usual_port}), or "" for none'
+
+    def read(self, value: object) -> TcpAddress | None:
+        """See Kind."""
+        if not isinstance(value, str):
+            raise ValueError
+        if not value:
+            return None
+        split = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::([0-9]{1,5}))?|([0-9.]+)(?::([0-9]{1,5}))?", value)
+        if split is None:
+            raise ValueError
+        port = int(split[2] or split[4] or self.usual_port)
+        if not 1 <= port <= 65535:
+            raise ValueError
+        return TcpAddress(str(ipaddress.ip_address(split[1] or split[3])), port)

@@ -13,6 +13,7 @@ from clockgated.lease_desk import LeaseDesk
 from clockgated.manage.handover import Handover
 from clockgated.memory.keeper import Keeper
 from clockgated.narrator import Narrator
+from clockgated.node_room import NodeRoom
 from clockgated.publish import Publisher
 from clockgated.service.server import Api
 from clockgated.serving import CALL_GRACE_S, Parts, Serving, planned, steers
@@ -66,12 +67,14 @@ def _served(
     now_boot_ns = host.boot_ns()
     track = opening.track if opening else start(kind, now_boot_ns, max(1, now_boot_ns // units.NS_PER_S))
     publisher = Publisher(reading_of(track, boot_id, policy))
-    tuning = TuningRoom(settings, boot_id, publisher, desk)
+    tuning, node = TuningRoom(settings, boot_id, publisher, desk), NodeRoom(settings, boot_id)
     # While no other thread makes files: the modes of its sockets come from the process's umask.
-    api = Api(settings.api, publisher, board, desk, *((keeper.epochs,) if keeper else ()), tuning=tuning.servicers)
+    epochs = (keeper.epochs,) if keeper else ()
+    api = Api(settings.api, publisher, board, desk, *epochs, tuning=tuning.servicers, node=node.board)
     try:
         claim.insist()
         tuning.start()
+        node.start()
         cycle = Cycle(
             source=measuring.source,
             publisher=publisher,
@@ -87,8 +90,9 @@ def _served(
             forget=measuring.forget,
         )
         narrator = Narrator(publisher.latest)
-        parts = Parts(cycle, conductor, signs, hooks, desk, narrator, notifier, boot_id, api.lost, tuning)
+        parts = Parts(cycle, conductor, signs, hooks, desk, narrator, notifier, boot_id, api.lost, tuning, node)
         return Serving(settings, file, prepared, measuring, parts).until_told(signals)
     finally:
         api.stop(CALL_GRACE_S)
         tuning.stop()
+        node.stop()

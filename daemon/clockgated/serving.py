@@ -12,6 +12,7 @@ from clockgated.errors import ConfigError
 from clockgated.lease_desk import LeaseDesk
 from clockgated.manage.settings import Mode
 from clockgated.narrator import Narrator
+from clockgated.node_room import NodeRoom
 from clockgated.signals import Signals
 from clockgated.steering.conductor import Conductor
 from clockgated.steering.measuring import Hooks, Measuring, open_measuring
@@ -52,6 +53,7 @@ class Parts:
     boot_id: str
     lost_socket: Callable[[], str | None]
     tuning: TuningRoom
+    node: NodeRoom
 
 
 def planned(settings: Config, signals: Signals) -> Prepared | None:
@@ -110,6 +112,7 @@ class Serving:
         log_plan(prepared)
         parts.desk.is_enforced = bool(prepared.plan.daemons)
         parts.tuning.follow(self._settings.tuning, prepared.plan)
+        parts.node.follow(self._settings)
         parts.signs.route(self._measuring.feeds)
         parts.conductor.carry_out(prepared)
         self._thread = CycleThread(parts.cycle, self._on_cycle)

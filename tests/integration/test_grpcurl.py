@@ -44,7 +44,7 @@ def answer(socket: Path, method: str, data: Any = None) -> Any:
 
 def test_list_shows_the_services_of_each_socket(daemon: Clockgated) -> None:
     read = {
-        "clockgate.v1.Clock", "clockgate.v1.Gate", "clockgate.v1.Tuning", "grpc.health.v1.Health",
+        "clockgate.v1.Clock", "clockgate.v1.Gate", "clockgate.v1.Node", "clockgate.v1.Tuning", "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
     }  # fmt: skip
     assert set(grpcurl(daemon.socket, "list").stdout.split()) == read

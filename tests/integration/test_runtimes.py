@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 RECORDED = '{"after_s": 0, "bound_ns": 200000, "identity": "ntp:192.0.2.1", "stratum": 2}\n'
 IMPORT_ALL = """
 import clockgate.rule
-from clockgate.v1 import admin_pb2_grpc, clock_pb2_grpc, gate_pb2_grpc, tuning_pb2_grpc
+from clockgate.v1 import admin_pb2_grpc, clock_pb2_grpc, gate_pb2_grpc, node_pb2_grpc, tuning_pb2_grpc
 from clockgate.wire import own_files, stubs
 import clockgated.tuning.gather
 import grpc, google.protobuf, pyroute2

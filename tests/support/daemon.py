@@ -60,12 +60,17 @@ class Clockgated:
         return self.process.wait(timeout_s)
 
 
-def toml(folder: Path, *, clock: str = "", chrony: str = "", extra: str = "", mode: str = "observe") -> str:
-    """A configuration with everything that is written below `folder`; the rest is lines for their sections."""
+def toml(
+    folder: Path, *, clock: str = "", chrony: str = "", extra: str = "", mode: str = "observe", metrics: str = ""
+) -> str:
+    """A configuration with everything that is written below `folder`; the rest is lines for their sections.
+
+    `metrics` is the address of that endpoint: none, since the usual port is one for all daemons of a machine.
+    """
     return (
         f'[api]\nsocket = "{folder / "clockgate.sock"}"\nadmin_socket = "{folder / "admin/admin.sock"}"\n'
         f'[folders]\nrun = "{folder / "run"}"\nstate = "{folder / "state"}"\n'
-        f'[clock]\nmode = "{mode}"\n{clock}\n[chrony]\n{chrony}\n{extra}\n'
+        f'[metrics]\naddress = "{metrics}"\n[clock]\nmode = "{mode}"\n{clock}\n[chrony]\n{chrony}\n{extra}\n'
     )
 
 

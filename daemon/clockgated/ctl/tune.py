@@ -1,6 +1,6 @@
 """`clockgatectl tune plan` as a person and as a script want it, and how a failed call of Tuning is told."""
 
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable, MutableMapping, MutableSequence
 from typing import Any
 
 import grpc
@@ -73,6 +73,8 @@ def plain(message: Any) -> dict[str, Any]:
         value = getattr(message, field.name)
         if isinstance(value, MutableSequence):
             shown[field.name] = [_plain_value(field, one) for one in value]
+        elif isinstance(value, MutableMapping):
+            shown[field.name] = dict(sorted(value.items()))
         else:
             is_absent = field.has_presence and not message.HasField(field.name)
             shown[field.name] = None if is_absent else _plain_value(field, value)

@@ -1,40 +1,55 @@
-"""The two servers: what only reads on the open socket, the same and what changes the node on the admin socket."""
+"""The servers: what only reads on the open socket and, where asked for, by TCP; on the admin socket the same and what
+changes the node.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from clockgate.v1 import admin_pb2_grpc, clock_pb2_grpc, gate_pb2_grpc, tuning_pb2_grpc
+from clockgate.v1 import admin_pb2_grpc, clock_pb2_grpc, gate_pb2_grpc, node_pb2_grpc, tuning_pb2_grpc
 from clockgate.wire import stubs
 
 from clockgated.config import ApiConfig
 from clockgated.drill import DrillBoard
 from clockgated.lease_desk import LeaseDesk
 from clockgated.memory.epochs import Disruption
+from clockgated.node.board import NodeBoard
 from clockgated.publish import Publisher
-from clockgated.service import reflection, sockets
+from clockgated.service import reflection, sockets, tcp
 from clockgated.service.admin import AdminServicer
 from clockgated.service.admission import Admission
 from clockgated.service.clock import ClockServicer
 from clockgated.service.gate import GateServicer
 from clockgated.service.health import CLOCK_SERVICE, HealthServicer
+from clockgated.service.node import NodeServicer
 from clockgated.service.reach import ReachWatch
+from clockgated.service.tls import Certificates
 
 READ_SERVICES = (CLOCK_SERVICE, "clockgate.v1.Gate", stubs.HEALTH_SERVICE, *stubs.REFLECTION_SERVICES)
 ADMIN_SERVICES = (*READ_SERVICES, "clockgate.v1.Admin")
-TUNING_SERVICE = "clockgate.v1.Tuning"
+TUNING_SERVICE, NODE_SERVICE = "clockgate.v1.Tuning", "clockgate.v1.Node"
 
 Tuning = tuple[tuning_pb2_grpc.TuningServicer, tuning_pb2_grpc.TuningServicer]
 """What answers for tuning on the read socket and on the admin socket."""
 
 _OPTIONS = (
-    # Requests are small; a large one is a mistake or an attack on memory.
+    # Requests are small; a large one is a mistake or an attack on memory. So is a compressed one, which is small only
+    # until it is unpacked: the bit set holds "identity" alone.
     ("grpc.max_receive_message_length", 64 * 1024),
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    # What a client takes without asking for more: a larger answer is ours to be told about.
+    ("grpc.max_send_message_length", 4 * 1024 * 1024),
+    # Calls of one connection; those beyond wait at the client.
+    ("grpc.max_concurrent_streams", 100),
     # A connection costs a descriptor, and grpc has no limit on their number: those that never speak HTTP/2, and those
     # that carry no call for a while, are closed. A client that wants one again connects again by itself.
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.max_connection_idle_ms", 60_000),
+    # A client may ask every ten seconds whether we are there; one that asks more often for its own sake is sent away.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # A second daemon on a TCP port would otherwise get every other connection, without a word.
+    ("grpc.so_reuseport", 0),
 )
 
 
@@ -45,9 +60,9 @@ def _no_journal() -> Sequence[Disruption]:
 class Api:
     """Serves the published reading from construction until `stop`. Raises SocketError when a socket cannot be had.
 
-    `desk` holds the leases of both sockets, `epochs` reads the journal, oldest first; without `tuning`
-    that service is not offered. Construct it before other threads
-    create files: modes are set by the process's umask.
+    `desk` holds the leases of all servers, `epochs` reads the journal, oldest first; without `tuning` or `node` that
+    service is not offered. Raises ConfigError when TCP cannot be served as configured. Construct it before other
+    threads create files: modes are set by the process's umask.
     """
 
     def __init__(
@@ -59,14 +74,17 @@ class Api:
         epochs: Callable[[], Sequence[Disruption]] = _no_journal,
         *,
         tuning: Tuning | None = None,
+        node: NodeBoard | None = None,
     ) -> None:
         self._publisher = publisher
         self._desk = desk or LeaseDesk()
+        self._node = node
         self._epochs = epochs
         self._stopping = threading.Event()
         self._admissions: list[Admission] = []
         self._servers: list[grpc.Server] = []
         self._reach: ReachWatch | None = None
+        self._certificates: Certificates | None = None
         # Both before either is served: the loser of a race must not take one of the two.
         read_claim = sockets.claim(config.socket, private=False)
         self._claims = [read_claim]
@@ -74,12 +92,21 @@ class Api:
             admin_claim = sockets.claim(config.admin_socket, private=True)
             self._claims.append(admin_claim)
             catalog = reflection.default_catalog()
-            further = (TUNING_SERVICE,) if tuning is not None else ()
-            read = self._server(config.max_streams, (*READ_SERVICES, *further), catalog)
-            admin = self._server(config.max_streams, (*ADMIN_SERVICES, *further), catalog)
+            offered = ((TUNING_SERVICE, tuning), (NODE_SERVICE, node))
+            further = tuple(name for name, one in offered if one is not None)
+            read = self._server(Admission(config.max_streams), (*READ_SERVICES, *further), catalog)
+            admin = self._server(Admission(config.max_streams), (*ADMIN_SERVICES, *further), catalog)
             admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(board, self._desk), admin)
-            for server, servicer in zip((read, admin), tuning or (), strict=False):
-                tuning_pb2_grpc.add_TuningServicer_to_server(servicer, server)
+            reading = [read]
+            if config.tcp is not None:
+                rules = Admission(config.max_streams, config.tls_clients)
+                reading.append(self._server(rules, (*READ_SERVICES, *further), catalog, tcp.OPTIONS))
+            if tuning is not None:
+                for server in reading:
+                    tuning_pb2_grpc.add_TuningServicer_to_server(tuning[0], server)
+                tuning_pb2_grpc.add_TuningServicer_to_server(tuning[1], admin)
+            for server in reading[1:]:
+                self._certificates = tcp.open_port(server, config)
             read_claim.bind(lambda path: read.add_insecure_port(f"unix:{path}"))
             admin_claim.bind(lambda path: admin.add_insecure_port(f"unix:{path}"))
         except BaseException:
@@ -100,22 +127,37 @@ class Api:
             self._reach.close()
         self._publisher.close()
         self._desk.stop()
+        if self._node is not None:
+            self._node.close()
         for stopped in [server.stop(grace_s) for server in self._servers]:
             stopped.wait()
         for admission in self._admissions:
             admission.close()
+        if self._certificates is not None:
+            self._certificates.close()
         for claim in self._claims:
             claim.release()
 
-    def _server(self, max_streams: int, services: tuple[str, ...], catalog: reflection.Catalog) -> grpc.Server:
-        admission = Admission(max_streams)
+    def _server(
+        self,
+        admission: Admission,
+        services: tuple[str, ...],
+        catalog: reflection.Catalog,
+        options: tuple[tuple[str, int], ...] = (),
+    ) -> grpc.Server:
         self._admissions.append(admission)
-        executor = ThreadPoolExecutor(admission.workers, thread_name_prefix="api")
-        server = grpc.server(executor, interceptors=[admission], options=_OPTIONS)
+        server = grpc.server(
+            ThreadPoolExecutor(admission.workers, thread_name_prefix="api"),
+            interceptors=[admission],
+            options=(*_OPTIONS, *options),
+            maximum_concurrent_rpcs=admission.most_calls,
+        )
         self._servers.append(server)
         clock = ClockServicer(self._publisher, self._stopping, self._epochs)
         clock_pb2_grpc.add_ClockServicer_to_server(clock, server)
         gate_pb2_grpc.add_GateServicer_to_server(GateServicer(self._publisher, self._desk), server)
+        if self._node is not None:
+            node_pb2_grpc.add_NodeServicer_to_server(NodeServicer(self._node, self._stopping), server)
         health = HealthServicer(self._publisher, services, self._stopping)
         handlers = [stubs.health_handler(health)]
         for service in stubs.REFLECTION_SERVICES:

@@ -6,13 +6,14 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from clockgated.tuning.facts import PathTime
 
-_PROBES = 10
+PROBES = 10
+"""Echoes to each peer."""
 _SPACING_S = 0.02
 _PATIENCE_S = 1.0
 _LONGEST_S = 3.0
@@ -27,18 +28,27 @@ def measure(peers: Sequence[str]) -> PathTime | None:
     Peers are asked side by side, at most 32 of them, evenly spread over the list. It takes 0.2 s, and 1.2 s when one is
     silent; names that do not resolve within 3 s count as silent.
     """
+    answers = probe_all(peers)
+    times_us = [one for times in answers.values() for one in times or ()]
+    if not times_us:
+        return None
+    answered = sum(bool(times) for times in answers.values())
+    source = f"ICMP echo, {answered} of {len(answers)} peers, {len(times_us)} answers"
+    return PathTime(percentile_95(times_us), source)
+
+
+def probe_all(peers: Sequence[str]) -> Mapping[str, Sequence[int] | None]:
+    """Round-trip times, microseconds, in the order of sending, for the peers that are asked; see `measure`.
+
+    Empty for one that is silent; None for a name without an address, and where no echo may be sent from.
+    """
     asked = peers[:: -(-len(peers) // _MOST_PEERS)] if peers else []
     executor = ThreadPoolExecutor(max(1, len(asked)), thread_name_prefix="rtt")
-    probes = [executor.submit(_probe, peer) for peer in asked]
-    done, _ = wait(probes, _LONGEST_S)
+    probes = {peer: executor.submit(_probe, peer) for peer in asked}
+    done, _ = wait(probes.values(), _LONGEST_S)
     # A thread that hangs in name resolution ends by itself.
     executor.shutdown(wait=False, cancel_futures=True)
-    answers = [times_us for probe in done if (times_us := probe.result())]
-    if not answers:
-        return None
-    times_us = [one for times in answers for one in times]
-    source = f"ICMP echo, {len(answers)} of {len(asked)} peers, {len(times_us)} answers"
-    return PathTime(percentile_95(times_us), source)
+    return {peer: probe.result() if probe in done else None for peer, probe in probes.items()}
 
 
 def percentile_95(values: Sequence[int]) -> int:
@@ -71,12 +81,12 @@ def reply_sequence(family: socket.AddressFamily, packet: bytes, identity: int) -
     return sequence if kind == _ECHO_REPLY[family] and whose == identity else None
 
 
-def _probe(peer: str) -> list[int]:
+def _probe(peer: str) -> list[int] | None:
     try:
         family, _, _, _, address = socket.getaddrinfo(peer, None, type=socket.SOCK_RAW)[0]
         handle = socket.socket(family, socket.SOCK_RAW, _ICMP[family])
     except (OSError, KeyError, UnicodeError):  # UnicodeError: no name of a host
-        return []
+        return None
     with handle:
         return _exchange(handle, family, address)
 
@@ -88,10 +98,10 @@ def _exchange(handle: socket.socket, family: socket.AddressFamily, address: Any)
     poller.register(handle, select.POLLIN)
     sent_mono_ns: dict[int, int] = {}
     times_us: dict[int, int] = {}
-    end_mono_ns = time.monotonic_ns() + round((_PROBES * _SPACING_S + _PATIENCE_S) * 1e9)
+    end_mono_ns = time.monotonic_ns() + round((PROBES * _SPACING_S + _PATIENCE_S) * 1e9)
     next_mono_ns = time.monotonic_ns()
-    while len(times_us) < _PROBES and (now_mono_ns := time.monotonic_ns()) < end_mono_ns:
-        if len(sent_mono_ns) < _PROBES and now_mono_ns >= next_mono_ns:
+    while len(times_us) < PROBES and (now_mono_ns := time.monotonic_ns()) < end_mono_ns:
+        if len(sent_mono_ns) < PROBES and now_mono_ns >= next_mono_ns:
             sequence = len(sent_mono_ns)
             sent_mono_ns[sequence], next_mono_ns = now_mono_ns, now_mono_ns + round(_SPACING_S * 1e9)
             # An unreachable peer is one that does not answer.
@@ -102,4 +112,4 @@ def _exchange(handle: socket.socket, family: socket.AddressFamily, address: Any)
                 sequence_seen = reply_sequence(family, handle.recv(2048), identity)
                 if sequence_seen in sent_mono_ns:
                     times_us.setdefault(sequence_seen, (time.monotonic_ns() - sent_mono_ns[sequence_seen]) // 1000)
-    return list(times_us.values())
+    return [times_us[sequence] for sequence in sorted(times_us)]
