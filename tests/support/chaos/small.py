@@ -18,7 +18,7 @@ from clockgate_trainer.train.parts import Corpus, Parts
 from safetensors.torch import load_file, save_file
 
 PACE_VARIABLE = "CHAOS_PACE_S"
-_VOCABULARY, _WIDTH, _ROWS = 32, 16, 40
+_VOCABULARY, _WIDTH, _ROWS, _HELD = 32, 16, 40, 11
 _FILE = "adapter_model.safetensors"
 
 
@@ -84,7 +84,12 @@ def _read(settings: Settings) -> Corpus:
         TokenRow.after([draw.randrange(_VOCABULARY) for _ in range(draw.randrange(6, 20))], masked=3)
         for _ in range(_ROWS)
     ]
-    return Corpus(token_data(rows), pad_id=0, notes=())
+    # Drawn after the rows to train on, which are the same ones with and without evaluation.
+    held = [
+        TokenRow.after([draw.randrange(_VOCABULARY) for _ in range(draw.randrange(6, 20))], masked=3)
+        for _ in range(_HELD)
+    ]
+    return Corpus(token_data(rows), pad_id=0, notes=(), held=token_data(held) if settings.wants_rows else None)
 
 
 def _optimizer(

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from clockgate_trainer.checkpoint.best import Score
 from clockgate_trainer.checkpoint.store import SaveResult
 from clockgate_trainer.data.order import Cursor, Split, StepRows
 from clockgate_trainer.gate.model import Decision, Flags, Kind, SaveVerdict, StepVerdict
@@ -36,7 +37,7 @@ class Network:
     device = CPU
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *unused: 1.0
+        return lambda *unused: torch.tensor(1.0)
 
 
 class Anything:
@@ -87,7 +88,9 @@ class Saver:
     def drain(self) -> None:
         self.drained_before.append(len(self.saves))
 
-    def save(self, position: Position, decision: Decision, *, last: bool = False) -> SaveResult:
+    def save(
+        self, position: Position, decision: Decision, *, last: bool = False, score: Score | None = None
+    ) -> SaveResult:
         self.saves.append((position.step, decision.save_verdict, last))
         if position.step == self.diverges_at:
             return SaveResult(None, saved=False, reason="the adapters differ", ranks=(1,), diverged=True)
@@ -102,6 +105,7 @@ def make_run(gate: Gate, saver: Saver, save_every: int | None = 2) -> Run:
         total_steps=STEPS,
         save_every=save_every,
         max_grad_norm=1.0,
+        max_bad_steps=0,
         feed=cast(Any, Feed()),
         split=Split(1, 1, 1),
         network=cast(Any, Network()),

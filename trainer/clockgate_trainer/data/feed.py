@@ -61,7 +61,14 @@ class Feed:
 
     def batches(self, step: StepRows) -> list[Batch]:
         """The micro-batches of a step, on the host."""
-        return [self._batch(micro) for micro in step.micro_batches]
+        return [self.batch(micro) for micro in step.micro_batches]
+
+    def batch(self, rows: Sequence[Row | None]) -> Batch:
+        """One micro-batch of these rows, on the host; None is a padding row."""
+        samples = [None if row is None else [self.data.rows[sample] for sample in row] for row in rows]
+        if self.arrangement.pack_length is not None:
+            return collate_packed(samples, self.pad_id, self.arrangement.pack_length)
+        return collate([None if row is None else row[0] for row in samples], self.pad_id)
 
     def heaviest(self, rows: int) -> Batch:
         """A micro-batch of `rows` rows that takes as much memory as any."""
@@ -70,7 +77,7 @@ class Feed:
         picked: list[Row | None] = [(sample,) for sample in longest] + [None] * (rows - len(longest))
         if width is not None:
             picked = [*self.rows(0)[:rows], *[None] * rows][:rows]
-        return self._batch(picked)
+        return self.batch(picked)
 
     def label_tokens(self, step: StepRows) -> int:
         """Tokens that the loss of a step is computed on, over all ranks."""
@@ -87,12 +94,6 @@ class Feed:
     def digest(self, cursor: Cursor) -> int:
         """A number that is equal on two ranks exactly when they are about to read the same rows."""
         return cursor_digest(cursor, self.arrangement.seed, f"{self.data.fingerprint}:{self.arrangement}")
-
-    def _batch(self, rows: Sequence[Row | None]) -> Batch:
-        samples = [None if row is None else [self.data.rows[sample] for sample in row] for row in rows]
-        if self.arrangement.pack_length is not None:
-            return collate_packed(samples, self.pad_id, self.arrangement.pack_length)
-        return collate([None if row is None else row[0] for row in samples], self.pad_id)
 
 
 def _arrange(data: TokenData, arrangement: Arrangement, epoch: int) -> Sequence[Row]:

@@ -56,6 +56,21 @@ def hub_set(name: str) -> HubSet | None:
 
 def load_hub_set(wanted: HubSet, *, cache_dir: Path | None, token: bool | None) -> Any:
     """The training split, as a `datasets.Dataset`. Raises ConfigError when it cannot be had."""
+    return _load(wanted, "train", cache_dir=cache_dir, token=token)
+
+
+def load_hub_split(wanted: HubSet, split: str, *, cache_dir: Path | None, token: bool | None) -> Any | None:
+    """The split of this name; None when the set has none, which one of a single file never has.
+
+    Raises ConfigError when the set cannot be had.
+    """
+    if wanted.data_files is not None:
+        return None
+    return _load(wanted, None, cache_dir=cache_dir, token=token).get(split)
+
+
+def _load(wanted: HubSet, split: str | None, *, cache_dir: Path | None, token: bool | None) -> Any:
+    """One split, or all by their names."""
     try:
         # Heavy, and wanted for hub sets alone.
         import datasets  # noqa: PLC0415
@@ -70,7 +85,7 @@ def load_hub_set(wanted: HubSet, *, cache_dir: Path | None, token: bool | None) 
             wanted.hub_id,
             data_files=wanted.data_files,
             revision=wanted.revision,
-            split="train",
+            split=split,
             cache_dir=None if cache_dir is None else str(cache_dir),
             token=token,
         )

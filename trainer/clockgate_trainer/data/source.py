@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clockgate_trainer.data.cache import content_key
 from clockgate_trainer.data.formats import DEFAULT_FORMAT, format_with
-from clockgate_trainer.data.hub_sets import NAMED, hub_content_key, hub_rows, hub_set, load_hub_set
+from clockgate_trainer.data.hub_sets import NAMED, hub_content_key, hub_rows, hub_set, load_hub_set, load_hub_split
 from clockgate_trainer.data.local import check_file, file_rows
 from clockgate_trainer.data.mixture import Share, read_shares
 from clockgate_trainer.data.record import Fault, Record
@@ -57,6 +57,19 @@ def open_source(name: str, format_name: str | None, *, cache_dir: Path | None, t
         raise ConfigError(f"{path} cannot be read: {err.strerror or err}. Give a readable file to --dataset") from err
     note = _unset(path) if format_name is None else None
     return Source(name, format_name or DEFAULT_FORMAT, content, lambda: file_rows(path), note)
+
+
+def open_eval_split(name: str, format_name: str | None, *, cache_dir: Path | None, token: bool | None) -> Source | None:
+    """The split `eval` of the hub set `name`, for which qlora.py looks too; None when it has none, or is no hub set.
+
+    Raises ConfigError when the set cannot be loaded.
+    """
+    wanted = None if Path(name).exists() else hub_set(name)
+    loaded = None if wanted is None else load_hub_split(wanted, "eval", cache_dir=cache_dir, token=token)
+    if wanted is None or loaded is None:
+        return None
+    chosen = format_name or wanted.format or DEFAULT_FORMAT
+    return Source(f"{name} (split eval)", chosen, hub_content_key(loaded), lambda: hub_rows(loaded))
 
 
 def guess_format(path: Path) -> str | None:

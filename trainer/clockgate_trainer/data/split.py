@@ -4,7 +4,7 @@ Nothing is held out unless it is asked for, and no rows are ever taken away at r
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -28,9 +28,26 @@ def left_to_train(sizes: Sequence[int], held: int) -> list[list[int]]:
     """
     if not 0 < held < sum(sizes):
         return [list(range(size)) for size in sizes]
-    starts = [0, *accumulate(sizes)]
     left: list[list[int]] = [[] for _ in sizes]
-    for row in hold_out(sum(sizes), held)[0]:
-        place = bisect_right(starts, row) - 1
-        left[place].append(row - starts[place])
+    for place, row in _placed(hold_out(sum(sizes), held)[0], sizes):
+        left[place].append(row)
     return left
+
+
+def left_to_evaluate(sizes: Sequence[int], held: int, limit: int | None = None) -> list[list[int]]:
+    """The rows of each set that `left_to_train` leaves out, of which the first `limit` that were drawn; none when that
+    would be all rows.
+    """
+    kept: list[list[int]] = [[] for _ in sizes]
+    if 0 < held < sum(sizes):
+        for place, row in _placed(hold_out(sum(sizes), held)[1][:limit], sizes):
+            kept[place].append(row)
+    return kept
+
+
+def _placed(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The set that each row of all sets laid end to end is in, and its number there."""
+    starts = [0, *accumulate(sizes)]
+    for row in rows:
+        place = bisect_right(starts, row) - 1
+        yield place, row - starts[place]

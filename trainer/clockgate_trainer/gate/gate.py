@@ -15,7 +15,7 @@ from types import FrameType
 from clockgate.v1 import clock_pb2
 
 from clockgate_trainer.errors import ConfigError, PeerLostError
-from clockgate_trainer.gate.address import resolve_address
+from clockgate_trainer.gate.address import resolve_address, resolve_tls
 from clockgate_trainer.gate.audit import Receipt, audit
 from clockgate_trainer.gate.ballot import Ballot, Vote
 from clockgate_trainer.gate.clocks import boot_ns, mono_ns, wall_ns
@@ -141,7 +141,8 @@ class ClockGate:
         if time_sync_check != "false":
             first_here = os.environ.get("LOCAL_RANK", "0") == "0"
             address = resolve_address(clock_daemon, os.environ)
-            side = Sidecar(address, limits, job=job, rank=vote.rank, with_lease=first_here)
+            tls = resolve_tls(address, os.environ)
+            side = Sidecar(address, limits, job=job, rank=vote.rank, with_lease=first_here, tls=tls)
         gate = cls(vote, side, settings, on_event or EventLogger(leads=vote.rank == 0))
         if time_sync_check == "true":
             gate._demand_daemons()
@@ -220,6 +221,14 @@ class ClockGate:
     def request(self, flag: Flags) -> None:
         """Put `flag` into the next step's row. Safe in a signal handler. SAVE_AND_EXIT stays in every later row."""
         self._requests.append(flag)
+
+    @property
+    def asked_to_leave(self) -> bool:
+        """Whether a signal has asked this rank to save and exit, for work between steps that need not be finished.
+
+        The next step's row tells the others in any case.
+        """
+        return self._leaving or any(flag & Flags.SAVE_AND_EXIT for flag in tuple(self._requests))
 
     def install_signals(self) -> None:
         """SIGUSR1: save and go on; SIGTERM and SIGUSR2: save and exit. Main thread only.

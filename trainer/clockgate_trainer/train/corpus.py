@@ -17,7 +17,8 @@ from clockgate_trainer.data.tokenizer import load_tokenizer, make_coder, tokeniz
 from clockgate_trainer.data.tokens import Coded, Coder, Lengths, code
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.train.parts import Corpus
+from clockgate_trainer.train.held_out import load_questions, open_apart, rows_apart, rows_held_out
+from clockgate_trainer.train.parts import Corpus, Unseen
 
 _CACHE_FOLDER = ".tokens"
 _TOLD_WARNINGS = 3
@@ -36,25 +37,56 @@ def load_corpus(settings: Settings) -> Corpus:
     )
     sources = [source for _, source in opened]
     tokenizer = load_tokenizer(settings)
-    coder = make_coder(settings, tokenizer, chats=any(source.format == "chat" for source in sources))
-    stores = [_store(settings, source, coder, tokenizer_key(tokenizer)) for source in sources]
+    apart = open_apart(settings)
+    chats = any(source.format == "chat" for source in (*sources, *apart))
+    coder, key = make_coder(settings, tokenizer, chats=chats), tokenizer_key(tokenizer)
+    # A set with an evaluation split of its own is trained on as a whole.
+    held_out = settings.held_out_rows if settings.eval_dataset or not apart else 0
+    # Rows are held out of all rows, before any limit.
+    limit = None if held_out else settings.max_train_samples
+    stores = [_store(settings, source, coder, key, limit) for source in sources]
     weights = [share.weight for share, _ in opened if share.weight is not None]
-    left = left_to_train([store.summary.rows for store in stores], settings.eval_dataset_size or 0)
+    left = left_to_train([store.summary.rows for store in stores], held_out)
     counts = counts_of([len(rows) for rows in left], weights or None, settings.max_train_samples)
     drawn = [
         [rows[row] for row in rows_of(settings.order_seed, place, len(rows), count, in_order=not weights)]
         for place, (rows, count) in enumerate(zip(left, counts, strict=True))
     ]
     notes = [note for source, store in zip(sources, stores, strict=True) for note in _notes(source, store, settings)]
-    if settings.eval_dataset_size:
-        notes.append(_held_out(settings.eval_dataset_size, sum(store.summary.rows for store in stores)))
+    if held_out:
+        notes.append(_held_out(held_out, sum(store.summary.rows for store in stores)))
     if len(sources) > 1:
         told = (f"{name.name} {len(rows)}" for name, rows in zip(sources, drawn, strict=True))
         notes.append(f"samples of an epoch by data set: {', '.join(told)}")
     if coder.marks.begin is None:
         notes.append("the tokenizer has no begin mark (bos_token): prompts start without one")
     parts = [(store, rows) for store, rows in zip(stores, drawn, strict=True) if rows]
-    return Corpus(data_of(parts), coder.marks.pad, tuple(notes))
+    held = None
+    if apart:
+        held = rows_apart(settings, apart, lambda one: _store(settings, one, coder, key, settings.max_eval_samples))
+    elif settings.wants_rows:
+        held = rows_held_out(settings, stores, held_out)
+    if held is not None:
+        notes.append(f"evaluation: {len(held)} rows of {', '.join(source.name for source in apart or sources)}")
+    questions, told_of_questions = load_questions(settings, coder)
+    return Corpus(data_of(parts), coder.marks.pad, (*notes, *told_of_questions), held, questions)
+
+
+def load_unseen(settings: Settings) -> tuple[Unseen, tuple[str, ...]]:
+    """What is evaluated alone, with sentences for a person; training data are read only where it is held out of them.
+
+    Raises ConfigError like `load_corpus`.
+    """
+    if settings.wants_rows and settings.eval_dataset is None:
+        corpus = load_corpus(settings)
+        return corpus.unseen, corpus.notes
+    tokenizer = load_tokenizer(settings)
+    apart = open_apart(settings)
+    coder = make_coder(settings, tokenizer, chats=any(source.format == "chat" for source in apart))
+    key, limit = tokenizer_key(tokenizer), settings.max_eval_samples
+    held = rows_apart(settings, apart, lambda one: _store(settings, one, coder, key, limit)) if apart else None
+    questions, notes = load_questions(settings, coder)
+    return Unseen(coder.marks.pad, held, questions), tuple(notes)
 
 
 def _held_out(wanted: int, rows: int) -> str:
@@ -63,9 +95,7 @@ def _held_out(wanted: int, rows: int) -> str:
     return f"{wanted} of {rows} rows are held out of training, those that qlora.py would hold out"
 
 
-def _store(settings: Settings, source: Source, coder: Coder, tokenizer: str) -> Store:
-    # Rows are held out of all rows, before any limit.
-    limit = None if settings.eval_dataset_size else settings.max_train_samples
+def _store(settings: Settings, source: Source, coder: Coder, tokenizer: str, limit: int | None) -> Store:
     facts = {
         "version": VERSION,
         "content": source.content,

@@ -5,6 +5,7 @@ turn taken here follows from what all ranks got from the same vote, so all ranks
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,8 @@ from clockgate_trainer.gate.gate import ClockGate, reason_names
 from clockgate_trainer.gate.model import ABSENT, Decision, Flags, Kind, SaveVerdict, StepVerdict
 from clockgate_trainer.outcome import Outcome
 from clockgate_trainer.train import rng
-from clockgate_trainer.train.network import Network
+from clockgate_trainer.train.evaluating import Examined, Examiner
+from clockgate_trainer.train.network import Network, read
 from clockgate_trainer.train.progress import StepReport
 from clockgate_trainer.train.report import Reporter
 from clockgate_trainer.train.saving import Position, Saver
@@ -28,13 +30,15 @@ from clockgate_trainer.train.saving import Position, Saver
 class Run:
     """What stays the same from the first step to the last, on one rank.
 
-    `save_every` is None when only the last step is saved.
+    `save_every` is None when only the last step is saved. After `max_bad_steps` in a row that changed no weight the run
+    ends; 0: never. `examiner` is None when nothing is evaluated.
     """
 
     rank: int
     total_steps: int
     save_every: int | None
     max_grad_norm: float
+    max_bad_steps: int
     feed: Feed
     split: Split
     network: Network
@@ -43,6 +47,7 @@ class Run:
     gate: ClockGate
     saver: Saver
     reporter: Reporter
+    examiner: Examiner | None = None
 
 
 def train(run: Run, position: Position) -> Outcome:
@@ -52,6 +57,9 @@ def train(run: Run, position: Position) -> Outcome:
     """
     own_work_ns = ABSENT
     save_due = False
+    bad_in_a_row = 0
+    if run.examiner is not None:
+        run.examiner.before_start(position)
     while position.step < run.total_steps:
         started_ns = mono_ns()
         step = position.step + 1
@@ -77,8 +85,12 @@ def train(run: Run, position: Position) -> Outcome:
 
         run.network.backward(losses[-1], label_tokens)
         learning_rate = float(run.scheduler.get_last_lr()[0])
-        loss = run.network.total(losses) / max(label_tokens, 1)
-        grad_norm = _update(run, step)
+        loss_sum, grad_norm = read(*_gradients(run, losses))
+        loss = loss_sum / max(label_tokens, 1)
+        applied = _update(run, loss, grad_norm)
+        bad_in_a_row = 0 if applied else bad_in_a_row + 1
+        if not applied:
+            _tell_bad(run, step, loss, grad_norm, bad_in_a_row)
         position = Position(step, rows.after, rng.capture(run.network.device))
 
         step_ns = mono_ns() - started_ns
@@ -95,14 +107,21 @@ def train(run: Run, position: Position) -> Outcome:
                 held_ns=run.reporter.held_ns,
                 cluster_bound_ns=decision.cluster_bound_ns,
                 peak_memory_bytes=run.network.peak_memory_bytes(),
+                skipped=not applied,
+                loss_scale=run.network.scale(),
             )
         )
+        if bad_in_a_row == run.max_bad_steps > 0:
+            return _hopeless(run, position, bad_in_a_row)
         run.saver.after_step(decision, loss, label_tokens)
         save_due = save_due or _asks_for_save(run, step, decision)
         is_last = step == run.total_steps
+        examined = _examine(run, position, decision, save_due)
+        decision = examined.decision
         if save_due and (is_last or decision.save_verdict is not SaveVerdict.SKIP_SAVE):
             save_due = False
-            result = run.saver.save(position, decision.for_last_save() if is_last else decision, last=is_last)
+            at_end = decision.for_last_save() if is_last else decision
+            result = run.saver.save(position, at_end, last=is_last, score=examined.score)
             if result.diverged:
                 return _diverged(run, position, result)
     return _finish(run, position)
@@ -112,24 +131,51 @@ def _batch_code(split: Split) -> int:
     return split.micro_batch << 32 | split.accumulation
 
 
-def _update(run: Run, step: int) -> float:
-    """Apply the gradients and forget them; returns their norm. One that is no number changes nothing.
+def _gradients(run: Run, losses: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss summed over all ranks, and the norm that the gradients had before they were clipped; on the device.
 
-    The norm is that of the exchanged gradients, so all ranks see the same one.
+    The gradients are exchanged, so all ranks see the same two.
     """
-    norm = run.network.clip(run.max_grad_norm)
-    if math.isfinite(norm):
+    run.network.unscale(run.optimizer)
+    return run.network.total(losses), run.network.clip(run.max_grad_norm)
+
+
+def _update(run: Run, loss: float, norm: float) -> bool:
+    """Apply the gradients and forget them; false when loss or norm are no numbers, which changes no weight.
+
+    The schedule stays too then: the learning rate of the next step is the one that this step would have had.
+    """
+    sound = math.isfinite(norm) and math.isfinite(loss)
+    if sound:
         run.optimizer.step()
         run.scheduler.step()
-    else:
-        run.reporter.say(f"step {step}: the gradient norm is {norm}: the step changes no weight", "bad_gradient")
+    run.network.adjust_scale()
     run.network.drop_gradients()
-    return norm
+    return sound
+
+
+def _tell_bad(run: Run, step: int, loss: float, norm: float, in_a_row: int) -> None:
+    what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
+    scale = run.network.scale()
+    scaled = "" if scale is None else f"; the loss scale is {scale:g} from here on"
+    run.reporter.bad_step(
+        step, loss=loss, in_a_row=in_a_row, detail=f"{what}: the step changes no weight{scaled} ({in_a_row} in a row)"
+    )
 
 
 def _asks_for_save(run: Run, step: int, decision: Decision) -> bool:
     periodic = run.save_every is not None and step % run.save_every == 0
     return periodic or step == run.total_steps or bool(decision.flags & Flags.SAVE_AND_GO_ON)
+
+
+def _examine(run: Run, position: Position, decision: Decision, save_due: bool) -> Examined:
+    """Evaluate at `position` where that is due: just before a save, so that the save knows what it is worth."""
+    if run.examiner is None:
+        return Examined(decision)
+    is_last = position.step == run.total_steps
+    saves = save_due and (is_last or decision.save_verdict is not SaveVerdict.SKIP_SAVE)
+    epochs_done = run.feed.epochs_done(position.cursor)
+    return run.examiner.after_step(position, decision, epochs_done=epochs_done, saves=saves, is_last=is_last)
 
 
 def _stop(run: Run, position: Position, decision: Decision) -> Outcome:
@@ -149,6 +195,23 @@ def _stop(run: Run, position: Position, decision: Decision) -> Outcome:
         step=position.step,
         checkpoint=_newest(run),
         ranks=decision.blamed_ranks,
+    )
+
+
+def _hopeless(run: Run, position: Position, in_a_row: int) -> Outcome:
+    """Leave together without a save: weights that give no loss are not what anybody wants to go on from."""
+    run.saver.drain()
+    run.gate.agree(Kind.EXIT, position.step)
+    return Outcome(
+        code=ExitCode.STOPPED_UNSAVED,
+        reason=(
+            f"{in_a_row} steps in a row, up to step {position.step}, had a loss or a gradient that is no number "
+            "(--max_bad_steps). Nothing was saved of them: resume from the newest verified checkpoint with a lower "
+            "--learning_rate, or with --bf16 in place of --fp16"
+        ),
+        step=position.step,
+        checkpoint=_newest(run),
+        ranks=(),
     )
 
 

@@ -3,7 +3,7 @@
 Knows no model library, so that a run of something small starts in a moment.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,46 @@ from typing import Any
 import torch
 
 from clockgate_trainer.data.tokens import TokenData
+from clockgate_trainer.evaluation.questions import Questions
 from clockgate_trainer.flags.table import Settings
 
 
 @dataclass(frozen=True)
+class Unseen:
+    """What is evaluated and not trained on: rows and multiple-choice questions, None without any."""
+
+    pad_id: int
+    held: TokenData | None = None
+    questions: Questions | None = None
+
+
+@dataclass(frozen=True)
 class Corpus:
-    """Tokenized data, the id to pad with, and what a person should know about the data, one sentence each."""
+    """Tokenized data, the id to pad with, and what a person should know about the data, one sentence each.
+
+    `held` and `questions` are what it is evaluated on, None without any.
+    """
 
     data: TokenData
     pad_id: int
     notes: tuple[str, ...]
+    held: TokenData | None = None
+    questions: Questions | None = None
+
+    @property
+    def unseen(self) -> Unseen:
+        """What it is evaluated on."""
+        return Unseen(self.pad_id, self.held, self.questions)
+
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def save_adapter(settings: Settings, model: Any, folder: Path, tensors: Tensors | None) -> None:
+    """Write the trained weights of a model that can do so itself, as peft's can; `tensors` are copies of them."""
+    given = {} if tensors is None else {"state_dict": tensors}
+    # The embedding is not trained here; asking peft to find that out makes it look for the base model on the hub.
+    model.save_pretrained(folder, save_embedding_layers=False, **given)
 
 
 @dataclass(frozen=True)
@@ -29,9 +59,9 @@ class Parts:
 
     `read` finds what is wrong with data and model before any weights load. `build_model` gives a module that takes
     `input_ids`, `attention_mask`, `use_cache` and, where rows are packed, `position_ids`, returns an object with
-    `logits`, and writes its trained weights by `save_pretrained(folder, save_embedding_layers=False)`; `load_adapter`
-    puts those of a checkpoint's folder back. `make_scheduler` is given the number of optimizer steps. `quieten` stops
-    progress bars. The first three raise ConfigError.
+    `logits`; `save` writes its trained weights into a folder, or `tensors`, copies of them, in their place;
+    `load_adapter` puts those of a checkpoint's folder back. `make_scheduler` is given the number of optimizer steps.
+    `quieten` stops progress bars. The first three raise ConfigError.
     """
 
     read: Callable[[Settings], Corpus]
@@ -40,3 +70,4 @@ class Parts:
     make_optimizer: Callable[[Settings, Iterable[torch.nn.Parameter], torch.device], torch.optim.Optimizer]
     make_scheduler: Callable[[Settings, torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]
     quieten: Callable[[], None]
+    save: Callable[[Settings, Any, Path, Tensors | None], None] = save_adapter

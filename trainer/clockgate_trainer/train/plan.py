@@ -10,6 +10,7 @@ from clockgate_trainer.data.order import Split
 from clockgate_trainer.flags.parse import notices
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.train.distributed import Meeting, Place
+from clockgate_trainer.train.exam import Exam, demand_same_exam, make_exam
 from clockgate_trainer.train.feeding import count_steps, describe, make_feed
 from clockgate_trainer.train.homes import Homes, find_together
 from clockgate_trainer.train.parts import Corpus
@@ -28,6 +29,7 @@ class Plan:
     identity: Mapping[str, object]
     found: Found | None
     state: TrainState | None
+    exam: Exam | None = None
 
     @property
     def done_before(self) -> bool:
@@ -57,6 +59,9 @@ def make_plan(
     total_steps = count_steps(settings, feed, split)
     for told in describe(settings, feed, split, total_steps):
         reporter.say(told)
+    exam = together(meeting, lambda: make_exam(settings, corpus, total_steps))
+    if exam is not None:
+        demand_same_exam(meeting, exam)
     wanted = identity(settings, total_steps, corpus.data.fingerprint)
     found = find_together(settings, place, meeting, homes)
     state = None if found is None else together(meeting, lambda: _load(found, settings, place, wanted))
@@ -64,7 +69,7 @@ def make_plan(
         _tell(found, reporter)
         if state.world_size != place.world_size:
             reporter.say(f"it is of {state.world_size} ranks and this run has {place.world_size}: not bit-identical")
-    return Plan(feed, split, total_steps, wanted, found, state)
+    return Plan(feed, split, total_steps, wanted, found, state, exam)
 
 
 def _load(found: Found, settings: Settings, place: Place, wanted: Mapping[str, object]) -> TrainState:

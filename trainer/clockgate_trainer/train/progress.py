@@ -1,5 +1,6 @@
 """Where a run stands, for a person: one line now and then on standard error. Knows no file and no rank."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _NS_PER_S = 1_000_000_000
@@ -11,7 +12,9 @@ class StepReport:
 
     `loss` is the mean over label tokens of all ranks, `tokens` counts real tokens of all ranks, `step_ns` is monotonic
     and includes `held_ns`, the time the gate made the ranks wait beyond the vote itself. `peak_memory_bytes` is the
-    most that this rank's allocator has held on each of its GPUs since the start; empty without one.
+    most that this rank's allocator has held on each of its GPUs since the start; empty without one. A `skipped` step
+    changed no weight, since its loss or gradient was no number. `loss_scale` is that of the next step, None unless in
+    float16.
     """
 
     step: int
@@ -25,6 +28,8 @@ class StepReport:
     held_ns: int
     cluster_bound_ns: int | None
     peak_memory_bytes: tuple[int, ...] = ()
+    skipped: bool = False
+    loss_scale: float | None = None
 
 
 @dataclass
@@ -57,6 +62,19 @@ class Progress:
             f"step {report.step}/{self.total_steps}  loss {loss:.4f}  {speed:,.0f} tokens/s  "
             f"clocks {bound}  held {self._held_ns / _NS_PER_S:.1f} s  {duration(left_s)} left"
         )
+
+
+def evaluation_line(step: int, figures: Mapping[str, float], duration_ns: int) -> str:
+    """What an evaluation after `step` steps came to; accuracies of single subjects are left to the log."""
+    parts = []
+    if "eval_loss" in figures:
+        parts.append(
+            f"eval loss {figures['eval_loss']:.4f} over {figures['eval_tokens']:,.0f} tokens of "
+            f"{figures['eval_rows']:,.0f} rows"
+        )
+    overall = (name for name in figures if name.startswith("mmlu_") and name.endswith("_accuracy"))
+    parts += [f"{name} {figures[name]:.1%} of {figures['mmlu_questions']:,.0f} questions" for name in overall]
+    return f"step {step}: {'; '.join(parts)}; {duration(duration_ns / _NS_PER_S)}"
 
 
 def duration(seconds: float) -> str:

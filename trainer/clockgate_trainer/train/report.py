@@ -1,5 +1,6 @@
 """What one rank tells people and files while it runs. Decides nothing."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from clockgate_trainer.events import EventLog, MetricLog
 from clockgate_trainer.gate.telling import Teller
 from clockgate_trainer.tell import tell
 from clockgate_trainer.train.distributed import Place
-from clockgate_trainer.train.progress import Progress, StepReport
+from clockgate_trainer.train.progress import Progress, StepReport, evaluation_line
 
 
 @dataclass
@@ -90,6 +91,15 @@ class Reporter:
         elif "level" in fields:
             self._print(f"{fields['level']}: {fields['detail']}")
 
+    def bad_step(self, step: int, *, loss: float, in_a_row: int, detail: str) -> None:
+        """Take note of a step that changed no weight. A loss that is no number is CRITICAL, and calls people once."""
+        critical = not math.isfinite(loss)
+        level = "CRITICAL" if critical else "WARNING"
+        self._events.write("bad_step", level=level, step=step, loss=loss, in_a_row=in_a_row, detail=detail)
+        self._print(f"{level}: step {step}: {detail}" if critical else f"clockgate-train: step {step}: {detail}")
+        if critical and in_a_row == 1 and self._alerter is not None:
+            self._alerter.bad_loss({"step": step, "reasons": ["LOSS_NOT_FINITE"], "detail": detail})
+
     def started(self, place: Place, device: torch.device) -> None:
         """Log who this rank is."""
         self._events.write("start", pid=os.getpid(), world_size=place.world_size, device=str(device))
@@ -107,6 +117,18 @@ class Reporter:
         line = self._progress.line(report) if self._progress is not None else None
         if line is not None:
             self._print(line)
+
+    def evaluated(self, step: int, figures: Mapping[str, float], duration_ns: int) -> None:
+        """Take note of what an evaluation after `step` steps came to; it took `duration_ns` of this rank's time."""
+        told = {"step": step, **figures, "eval_duration_ns": duration_ns}
+        self._events.write("evaluation", **told)
+        if self._metrics is not None:
+            self._metrics.write(**told)
+        self._print(evaluation_line(step, figures, duration_ns))
+
+    def show(self, text: str) -> None:
+        """A line for a person alone: no log needs it."""
+        self._print(text)
 
     def flush(self) -> None:
         """Bring what was told to disk."""

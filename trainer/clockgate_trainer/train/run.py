@@ -17,6 +17,7 @@ from clockgate_trainer.checkpoint.save import Store
 from clockgate_trainer.data.order import Cursor
 from clockgate_trainer.errors import ConfigError, ExitCode, NoProgressError, TrainerError
 from clockgate_trainer.events import EventLog, MetricLog
+from clockgate_trainer.flags.evaluation import TRAIN_LOSS
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.gate.exit import leave
 from clockgate_trainer.gate.gate import ClockGate, reason_names
@@ -34,15 +35,20 @@ from clockgate_trainer.train.distributed import (
     prepare_torch,
     read_place,
 )
+from clockgate_trainer.train.evaluating import Examiner
+from clockgate_trainer.train.exam import Exam
 from clockgate_trainer.train.gating import make_gate
 from clockgate_trainer.train.homes import Homes, find_homes
 from clockgate_trainer.train.loop import Run, train
 from clockgate_trainer.train.network import Network
 from clockgate_trainer.train.parts import Parts
 from clockgate_trainer.train.plan import Plan, make_plan
+from clockgate_trainer.train.precision import compute_dtype
 from clockgate_trainer.train.report import Reporter, Standing
 from clockgate_trainer.train.saving import Position, Saver
+from clockgate_trainer.train.scorer import Scorer
 from clockgate_trainer.train.start import rehearse, together
+from clockgate_trainer.train.trained import Trained
 
 _CRASHED = 1
 _INTERRUPTED = 130
@@ -172,7 +178,7 @@ def _load_model(rank: _Rank, plan: Plan) -> object:
 def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Homes) -> tuple[Run, Position]:
     """Everything that the loop needs, and the position that it begins from. A collective."""
     settings, place, device, reporter = rank.settings, rank.place, rank.device, rank.reporter
-    network = Network(model, place, device, bf16=settings.bf16)
+    network = Network(model, place, device, compute=compute_dtype(settings))
     optimizer = rank.parts.make_optimizer(settings, network.parameters, device)
     scheduler = rank.parts.make_scheduler(settings, optimizer, plan.total_steps)
     meeting = Meeting(place, settings.vote_timeout)
@@ -189,14 +195,18 @@ def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Ho
         gate,
         meeting.bring_to_first if homes.shared else meeting.gather,
         reporter.standing,
-        model=model,
-        optimizer=optimizer,
-        scheduler=scheduler,
+        Trained(
+            model,
+            optimizer,
+            scheduler,
+            network.loss_scale,
+            lambda folder, tensors: rank.parts.save(settings, model, folder, tensors),
+        ),
         identity=plan.identity,
         spread=meeting.spread,
         async_save=settings.async_save,
         on_divergence=settings.on_divergence,
-        score_steps=settings.save_steps,
+        score_steps=settings.save_steps if settings.best_metric == TRAIN_LOSS else None,
     )
     rehearse(network, plan.feed, plan.split)
     if plan.state is None:
@@ -216,6 +226,7 @@ def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Ho
         total_steps=plan.total_steps,
         save_every=settings.save_steps if settings.save_strategy == "steps" else None,
         max_grad_norm=settings.max_grad_norm,
+        max_bad_steps=settings.max_bad_steps,
         feed=plan.feed,
         split=plan.split,
         network=network,
@@ -224,8 +235,14 @@ def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Ho
         gate=gate,
         saver=saver,
         reporter=reporter,
+        examiner=None if plan.exam is None else _examiner(rank, plan.exam, network, gate, meeting),
     )
     return run, position
+
+
+def _examiner(rank: _Rank, exam: Exam, network: Network, gate: ClockGate, meeting: Meeting) -> Examiner:
+    scorer = Scorer(network.model, rank.device, compute=compute_dtype(rank.settings))
+    return Examiner(exam, scorer, gate, meeting.gather, rank.reporter, place=rank.place, device=rank.device)
 
 
 def _stop_at_launch(gate: ClockGate, plan: Plan, reporter: Reporter, decision: Decision) -> Outcome:

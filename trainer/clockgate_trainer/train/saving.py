@@ -6,9 +6,8 @@ it had never stopped.
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -31,6 +30,7 @@ from clockgate_trainer.gate.gate import ClockGate
 from clockgate_trainer.gate.model import Decision, Flags
 from clockgate_trainer.train import rng
 from clockgate_trainer.train.report import Standing
+from clockgate_trainer.train.trained import Trained, unsound
 
 # Flags that a resumed run must share with the run that it continues. The others (where and how often to save and log,
 # and everything about clocks) do not change a weight.
@@ -57,6 +57,8 @@ def identity(settings: Settings, total_steps: int, fingerprint: str) -> dict[str
     chosen |= {"data_seed": settings.order_seed, "data": fingerprint, "pack_length": settings.packed_tokens}
     if not settings.packing:
         chosen["group_by_length"] = settings.group_by_length
+    # Only when they are set, so that checkpoints of runs that never knew them can be gone on from.
+    chosen |= {name: True for name in ("fp16", "full_finetune") if getattr(settings, name)}
     if settings.lr_scheduler_type != "constant":
         # The learning rate of a step depends on how many there will be.
         chosen |= {"max_steps": total_steps, "warmup_ratio": settings.warmup_ratio}
@@ -88,18 +90,14 @@ def _spread_alone(content: bytes | None, source: int, *, keep: bool = True) -> b
     return content
 
 
-def trained_tensors(model: Any) -> dict[str, torch.Tensor]:
-    """The weights that training changes, by name."""
-    return {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
-
-
 class Saver:
     """Saves this rank's part of a checkpoint; all ranks call it at the same steps.
 
     `exchange` is a collective that brings one object of each rank to the writers, `spread` one that brings the bytes of
     one rank to all. `identity` is that of the run. With `async_save` periodic saves are written by a thread. Under
     `on_divergence` broadcast, ranks whose adapter differs are given the one of most ranks. A save competes for
-    best.json, by the mean training loss of the steps before it, when these are at least `score_steps`.
+    best.json by the mean training loss of the steps before it, when these are at least `score_steps`; with None by the
+    score that it is given.
     `saved_step` is the newest step that this run saved or went on from; 0 when there is none.
     """
 
@@ -109,29 +107,25 @@ class Saver:
         gate: ClockGate,
         exchange: Exchange,
         standing: Standing,
+        trained: Trained,
         *,
-        model: Any,
-        optimizer: torch.optim.Optimizer,
-        scheduler: torch.optim.lr_scheduler.LRScheduler,
         identity: Mapping[str, object],
         spread: Spread = _spread_alone,
         async_save: bool = False,
         on_divergence: str = "stop",
-        score_steps: int = 1,
+        score_steps: int | None = 1,
     ) -> None:
         self._store = store
         self._gate = gate
         self._exchange = exchange
         self._standing = standing
-        self._model = model
-        self._optimizer = optimizer
-        self._scheduler = scheduler
+        self._trained = trained
         self._identity = identity
         self._spread = spread
         self._background = Background() if async_save else None
         self._opened_step = 0
         self._repairs = on_divergence == "broadcast"
-        self._losses = LossWindow(score_steps)
+        self._losses = None if score_steps is None else LossWindow(score_steps)
         self.saved_step = 0
 
     def after_step(self, decision: Decision, loss: float, label_tokens: int) -> None:
@@ -140,7 +134,8 @@ class Saver:
         What ranks have written travels in the rows of a step, so `decision` tells all ranks the same. Raises
         PeerLostError and DesyncError.
         """
-        self._losses.add(loss, label_tokens)
+        if self._losses is not None:
+            self._losses.add(loss, label_tokens)
         if self._background is None or self._background.order is None:
             return
         # A row of the first step after the save began can still speak of the save before it.
@@ -150,15 +145,19 @@ class Saver:
         elif self._store.writes and self._background.written():
             self._gate.request(Flags.SAVE_READY)
 
-    def save(self, position: Position, decision: Decision, *, last: bool = False) -> SaveResult:
-        """Save at `position`; `decision` is what the cluster said of its clocks. A collective.
+    def save(
+        self, position: Position, decision: Decision, *, last: bool = False, score: Score | None = None
+    ) -> SaveResult:
+        """Save at `position`; `decision` is what the cluster said of its clocks, `score` what an evaluation of these
+        very weights came to. A collective.
 
         A `last` save is on disk when this returns; so are all without async_save. The result of one that goes on in
         the background says that it is not saved yet. A failure is a result, equal on all ranks. Raises PeerLostError
         and DesyncError.
         """
         self.drain()
-        score = self._losses.take()
+        if self._losses is not None:
+            score = self._losses.take()
         result = self._save(position, decision, score, last=last)
         if result.diverged and self._repairs:
             repair = self._repair(position.step, result)
@@ -178,8 +177,8 @@ class Saver:
 
     def restore(self, state: TrainState) -> Position:
         """Put optimizer and schedule back to a checkpoint's state; returns the position to go on from."""
-        self._optimizer.load_state_dict(dict(state.optimizer_state))
-        self._scheduler.load_state_dict(dict(state.scheduler_state))
+        self._trained.load_optimizer_state(state.optimizer_state)
+        self._trained.scheduler.load_state_dict(dict(state.scheduler_state))
         self.saved_step = state.step
         return Position(state.step, Cursor(state.cursor["epoch"], state.cursor["row"]), dict(state.rank_state))
 
@@ -193,34 +192,36 @@ class Saver:
         adapter_repair: AdapterRepair | None = None,
     ) -> SaveResult:
         background = None if last else self._background
-        adapter = trained_tensors(self._model)
+        weights = self._trained.weights()
         state = TrainState(
             step=position.step,
             cursor={"epoch": position.cursor.epoch, "row": position.cursor.row},
             world_size=self._store.world_size,
-            optimizer_state=self._optimizer.state_dict(),
-            scheduler_state=self._scheduler.state_dict(),
+            optimizer_state=self._trained.optimizer_state(),
+            scheduler_state=self._trained.scheduler.state_dict(),
             rank_state=position.random,
             settings=self._identity,
         )
-        arguments: dict[str, Any] = {}
+        problem, copies = unsound(weights), None
         if background is not None and self._store.writes:
             # Training changes the weights while they are written.
-            state, adapter = copied(state), copied(adapter)
-            arguments = {"state_dict": adapter}
+            state, weights = copied(state), copied(weights)
+            copies = weights
         order = open_save(
             self._store,
             self._gate,
             decision,
             state,
-            write_adapter=lambda folder: self._write_adapter(folder, arguments),
-            adapter_sha256=digest_tensors(adapter),
+            write_adapter=lambda folder: self._trained.write(folder, copies),
+            adapter_sha256=digest_tensors(weights),
             exchange=self._exchange,
             score=score,
             adapter_repair=adapter_repair,
         )
         if isinstance(order, SaveResult):
             return order
+        if problem is not None:
+            order, background = replace(order, problem=problem), None
         if background is not None:
             self._opened_step = position.step
             background.start(order)
@@ -237,26 +238,22 @@ class Saver:
         """Give every rank adapter and optimizer state of one. A collective."""
         source = result.source_rank
         repair = AdapterRepair(source, tuple(rank for rank in result.ranks if rank != source))
-        adapter = trained_tensors(self._model)
+        adapter = self._trained.weights()
         content = io.BytesIO()
         if self._store.rank == source:
-            torch.save({"adapter": copied(adapter), "optimizer": copied(self._optimizer.state_dict())}, content)
+            torch.save({"adapter": copied(adapter), "optimizer": copied(self._trained.optimizer_state())}, content)
         given = self._spread(content.getvalue(), source)
         if self._store.rank != source and given is not None:
             states = torch.load(io.BytesIO(given), map_location="cpu", weights_only=True)
             with torch.no_grad():
                 for name, tensor in adapter.items():
                     tensor.copy_(states["adapter"][name])
-            self._optimizer.load_state_dict(states["optimizer"])
+            self._trained.load_optimizer_state(states["optimizer"])
         told = f"after step {step} rank {source} gave its adapter and optimizer state to all ranks"
         self._store.on_event(
             "adapter_repaired", {"level": "WARNING", "step": step, "ranks": list(repair.ranks), "detail": told}
         )
         return repair
-
-    def _write_adapter(self, folder: Path, arguments: Mapping[str, Any]) -> None:
-        # The embedding is never trained; asking peft to find that out makes it look for the base model on the hub.
-        self._model.save_pretrained(folder, save_embedding_layers=False, **arguments)
 
 
 class LossWindow:
