@@ -26,8 +26,10 @@ from clockgate_trainer.gate.vote import SoloVote
 from clockgate_trainer.train import rng
 from clockgate_trainer.train.report import Standing
 from clockgate_trainer.train.saving import Position, Saver
+from clockgate_trainer.train.trained import Trained
 from safetensors.torch import save_file
 from torch import nn
+from torch.amp import GradScaler
 
 LIMITS = Limits(warn_ns=5_000_000, hold_ns=50_000_000)
 WIDTH, DEPTH, ROWS = 512, 8, 64
@@ -42,11 +44,9 @@ class Adapter(nn.Module):
         layers: list[nn.Module] = [nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH)]
         self.layers = nn.Sequential(*layers)
 
-    def save_pretrained(
-        self, folder: Path, *, save_embedding_layers: bool, state_dict: Mapping[str, torch.Tensor] | None = None
-    ) -> None:
-        """Write the weights, as an adapter of peft does."""
-        tensors = dict(self.named_parameters()) if state_dict is None else dict(state_dict)
+    def write(self, folder: Path, copies: Mapping[str, torch.Tensor] | None) -> None:
+        """Write the weights, or copies of them."""
+        tensors = dict(self.named_parameters()) if copies is None else dict(copies)
         save_file({name: tensor.detach() for name, tensor in tensors.items()}, folder / "adapter_model.safetensors")
 
 
@@ -69,9 +69,13 @@ class Job:
             self.gate,
             lambda own: [own],
             Standing(),
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=torch.optim.lr_scheduler.ConstantLR(self.optimizer),
+            Trained(
+                self.model,
+                self.optimizer,
+                torch.optim.lr_scheduler.ConstantLR(self.optimizer),
+                GradScaler(self.device.type, enabled=False),
+                self.model.write,
+            ),
             identity={},
             async_save=mode == "async",
         )

@@ -1,5 +1,6 @@
-"""transformers.Trainer as the oracle: the same rows in the same order must give the same adapter."""
+"""transformers.Trainer as the oracle: the same rows in the same order must give the same losses and adapter."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.train.adapter import load_adapter
 from clockgate_trainer.train.corpus import load_corpus
 from clockgate_trainer.train.model import build_model
-from clockgate_trainer.train.saving import trained_tensors
+from clockgate_trainer.train.trained import trained_tensors
 from support.tiny_model import make_model, make_rows
 from transformers import Trainer, TrainingArguments
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
-STEPS = 8
+STEPS = 20
 
 
 def test_adapter_is_the_one_that_the_trainer_of_transformers_makes(
@@ -28,7 +29,7 @@ def test_adapter_is_the_one_that_the_trainer_of_transformers_makes(
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     flags = [
         "--model_name_or_path", str(make_model(tmp_path / "model")),
-        "--dataset", str(make_rows(tmp_path / "rows.jsonl")),
+        "--dataset", str(make_rows(tmp_path / "rows.jsonl", 2 * STEPS)),
         "--group_by_length", "false", "--device", "cpu", "--lora_r", "4",
         "--gradient_accumulation_steps", "2", "--learning_rate", "0.01",
         "--per_device_train_batch_size", "1", "--lr_scheduler_type", "linear", "--warmup_steps", "3",
@@ -59,16 +60,21 @@ def test_adapter_is_the_one_that_the_trainer_of_transformers_makes(
         max_grad_norm=0.5,
         max_steps=STEPS,
         save_strategy="no",
-        logging_strategy="no",
+        logging_steps=1,
         report_to="none",
         disable_tqdm=True,
         remove_unused_columns=False,
         train_sampling_strategy="sequential",
     )
     dataset: Any = [corpus.data.rows[row] for row in order]
-    Trainer(model=theirs, args=arguments, train_dataset=dataset, data_collator=gather).train()
+    oracle = Trainer(model=theirs, args=arguments, train_dataset=dataset, data_collator=gather)
+    oracle.train()
 
     assert main(flags) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    wanted_losses = [row["loss"] for row in oracle.state.log_history if "loss" in row]
+    assert len(wanted_losses) == STEPS
+    assert [json.loads(line)["loss"] for line in lines] == pytest.approx(wanted_losses, rel=1e-3)
     load_adapter(ours, tmp_path / "run" / f"checkpoint-{STEPS}")
     mine = trained_tensors(ours)
     for name, wanted in trained_tensors(theirs).items():

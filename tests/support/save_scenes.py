@@ -35,9 +35,11 @@ from clockgate_trainer.train import rng
 from clockgate_trainer.train.distributed import Meeting, read_place
 from clockgate_trainer.train.homes import find_homes, find_together
 from clockgate_trainer.train.report import Standing
-from clockgate_trainer.train.saving import Position, Saver, trained_tensors
+from clockgate_trainer.train.saving import Position, Saver
+from clockgate_trainer.train.trained import Trained, trained_tensors
 from safetensors.torch import load_file, save_file
 from support.checkpoints import LIMITS
+from torch.amp import GradScaler
 
 LIMIT_S = 60
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -51,13 +53,11 @@ class Module(torch.nn.Module):
         torch.manual_seed(0)
         self.layer = torch.nn.Linear(32, 32)
 
-    def save_pretrained(
-        self, folder: Path, *, save_embedding_layers: bool, state_dict: dict[str, torch.Tensor] | None = None
-    ) -> None:
-        if state_dict is not None:
+    def write(self, folder: Path, copies: Mapping[str, torch.Tensor] | None) -> None:
+        if copies is not None:
             time.sleep(0.2)  # steps go by before the weights are read
-        tensors = state_dict or {name: tensor.detach().clone() for name, tensor in self.named_parameters()}
-        save_file(tensors, folder / ADAPTER_FILE)
+        tensors = copies or {name: tensor.detach().clone() for name, tensor in self.named_parameters()}
+        save_file(dict(tensors), folder / ADAPTER_FILE)
 
 
 class SlowDisk(HostFiles):
@@ -121,9 +121,13 @@ class Rank:
             self.gate,
             self.meeting.bring_to_first if shared else self.meeting.gather,
             self.standing,
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=torch.optim.lr_scheduler.StepLR(self.optimizer, 1),
+            Trained(
+                self.model,
+                self.optimizer,
+                torch.optim.lr_scheduler.StepLR(self.optimizer, 1),
+                GradScaler("cpu", enabled=False),
+                self.model.write,
+            ),
             identity={},
             spread=self.meeting.spread,
             **options,  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ OnEvent = Callable[[str, Mapping[str, object]], None]
 
 @dataclass(frozen=True)
 class Alert:
-    """What is sent, as JSON: `kind` is hold, hold_over or stop; `ranks` keep the others waiting, for `reasons`.
+    """What is sent, as JSON: `kind` is hold, hold_over, stop or bad_loss; `ranks` keep the others waiting, for `reasons`.
 
     `held_s` is how long all ranks have waited; None for a stop without a wait.
     """
@@ -124,6 +124,12 @@ class Alerter:
             held_s = None if self._hold is None else time.monotonic() - self._hold_began_s
             self._hold, self._hold_told = None, False
             self._due.append(self._make("stop", fields, held_s))
+            self._wake()
+
+    def bad_loss(self, fields: Mapping[str, object]) -> None:
+        """The loss is no number; `fields` as for `hold`."""
+        with self._changed:
+            self._due.append(self._make("bad_loss", fields, None))
             self._wake()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import torch
 from clockgate_trainer.checkpoint.background import copied
 from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.train.model import build_model
-from clockgate_trainer.train.saving import trained_tensors
+from clockgate_trainer.train.trained import trained_tensors
 from safetensors.torch import load_file
 from support.tiny_model import make_model
 

@@ -11,7 +11,7 @@ from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.train.model import adapted_modules, build_model
 from clockgate_trainer.train.optim import make_optimizer, make_scheduler
-from clockgate_trainer.train.saving import trained_tensors
+from clockgate_trainer.train.trained import trained_tensors
 from peft import PeftModel
 from support.tiny_model import make_model
 from transformers import AutoModelForCausalLM

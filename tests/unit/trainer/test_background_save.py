@@ -19,8 +19,10 @@ from clockgate_trainer.gate.gate import ClockGate
 from clockgate_trainer.gate.model import Flags, Kind
 from clockgate_trainer.train.report import Standing
 from clockgate_trainer.train.saving import LossWindow, Position, Saver
+from clockgate_trainer.train.trained import Trained
 from safetensors.torch import save_file
 from support.checkpoints import FakeGate, make_adapter, make_decision, make_row, make_state, make_store, write_adapter
+from torch.amp import GradScaler
 
 
 class GatedDisk(HostFiles):
@@ -77,10 +79,8 @@ class StepGate(FakeGate):
 class Model(torch.nn.Linear):
     """Weights that can be saved."""
 
-    def save_pretrained(
-        self, folder: Path, *, save_embedding_layers: bool, state_dict: Mapping[str, torch.Tensor]
-    ) -> None:
-        save_file(dict(state_dict), folder / "adapter_model.safetensors")
+    def write(self, folder: Path, copies: Mapping[str, torch.Tensor] | None) -> None:
+        save_file(dict(copies or {}), folder / "adapter_model.safetensors")
 
 
 def make_saver(folder: Path, gate: FakeGate) -> Saver:
@@ -91,9 +91,13 @@ def make_saver(folder: Path, gate: FakeGate) -> Saver:
         cast(ClockGate, gate),
         lambda own: [own],
         Standing(),
-        model=model,
-        optimizer=optimizer,
-        scheduler=torch.optim.lr_scheduler.ConstantLR(optimizer),
+        Trained(
+            model,
+            optimizer,
+            torch.optim.lr_scheduler.ConstantLR(optimizer),
+            GradScaler("cpu", enabled=False),
+            model.write,
+        ),
         identity={},
         async_save=True,
     )

@@ -140,6 +140,10 @@ def test_any_settings_survive_a_run_file(tmp_path_factory: pytest.TempPathFactor
             chosen[flag.name] = type(flag.default)(text) if isinstance(flag.default, int) else text
         elif isinstance(flag.default, bool):
             chosen[flag.name] = data.draw(st.booleans())
+    if chosen.get("full_finetune"):
+        chosen |= {"bits": 32, "use_dora": False, "use_rslora": False}
+    if chosen.get("fp16"):
+        chosen["bf16"] = False
     made = dataclasses.replace(Settings(), **chosen)
     run = tmp_path_factory.mktemp("run") / "run.yaml"
     run.write_text(text_of(made))
@@ -158,13 +162,55 @@ def test_any_settings_survive_a_run_file(tmp_path_factory: pytest.TempPathFactor
         ("lora_r: [", "is not YAML"),
         ("lora_r: much", "--lora_r is 'much': wanted"),
         ("3: 4", "the key 3 is no name"),
-        ("lora_r: 2020-01-01", "wanted a number, a text, true or false"),
+        ("lora_r: 2020-01-01", "--lora_r is '2020-01-01': wanted a whole number"),
+        ("lora_r: !!timestamp 2020-01-01", "wanted a number, a text, true or false"),
+        ("bf16: perhaps", "--bf16 is 'perhaps': wanted true or false"),
+        ("<<: {lora_r: 4}", "unknown flag --<<"),
     ],
 )
 def test_mistakes_in_a_run_file_are_named(tmp_path: Path, text: str, said: str) -> None:
     run = tmp_path / "run.yaml"
     run.write_text(text)
     assert said in refusal("--config", str(run))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("save_strategy: no", "save_strategy", "no"),
+        ("packing: yes", "packing", True),
+        ("double_quant: off", "double_quant", False),
+        ("time_sync_check: true", "time_sync_check", "true"),
+        ("dataset: on", "dataset", "on"),
+        ("job_name: 2026-12-01", "job_name", "2026-12-01"),
+        ("job_name: 12:30:45", "job_name", "12:30:45"),
+        ("lora_r: 010", "lora_r", 10),
+        ("learning_rate: 1e-4", "learning_rate", 1e-4),
+        ("max_memory: {0: 46000MB}", "max_memory", "{0: '46000MB'}"),
+        ("data_seed: ~", "data_seed", None),
+    ],
+)
+def test_a_value_means_what_the_same_text_means_behind_the_flag(
+    tmp_path: Path, text: str, name: str, value: object
+) -> None:
+    run = tmp_path / "run.yaml"
+    run.write_text(text)
+    assert getattr(parse(["--config", str(run)]), name) == value
+
+
+def test_a_secret_is_not_written_into_a_run_file(tmp_path: Path) -> None:
+    line = ["--alert_webhook", "https://hooks.example/T0/B0/key", "--lora_r", "3"]
+    text = text_of(parse(line))
+    assert "key" not in text.replace("--", "")
+    assert "CLOCKGATE_ALERT_WEBHOOK" in text
+    run = tmp_path / "run.yaml"
+    run.write_text(text)
+    assert parse(["--config", str(run)]) == parse(line[2:])
+
+
+@pytest.mark.parametrize("flag", ["--hub_token", "--hf_token", "--use_auth_token"])
+def test_a_token_is_not_told_back(flag: str) -> None:
+    assert "hf_abc" not in refusal(flag, "hf_abcdef")
 
 
 def test_run_file_that_is_not_there_is_named(tmp_path: Path) -> None:

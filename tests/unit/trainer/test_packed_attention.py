@@ -31,7 +31,7 @@ def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
-    return Network(model, Place(0, 1, 0, 1), CPU, bf16=False)
+    return Network(model, Place(0, 1, 0, 1), CPU, compute=torch.float32)
 
 
 def run(network: Network, batches: list[Batch]) -> tuple[float, torch.Tensor]:
@@ -94,7 +94,7 @@ def test_kernels_of_variable_length_give_the_loss_and_gradients_of_unpacked_samp
         "--gradient_checkpointing", checkpointing,
     ]  # fmt: skip
     models = [build_model(parse([*base, *more]), device) for more in ([], ["--packing"])]
-    plain, packing = (Network(model, Place(0, 1, 0, 1), device, bf16=True) for model in models)
+    plain, packing = (Network(model, Place(0, 1, 0, 1), device, compute=torch.bfloat16) for model in models)
     assert models[1].config._attn_implementation == VARLEN
     loss, gradients = run(plain, [collate([row], 2) for row in ROWS])
     packed_loss, packed_gradients = run(packing, [collate_packed([*PACKED, None], 2, 24)])

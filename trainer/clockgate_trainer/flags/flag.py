@@ -1,5 +1,6 @@
 """What one flag is. Pure; knows no concrete flag."""
 
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -24,7 +25,8 @@ class Flag:
     """One row of the table.
 
     `low` and `high` are inclusive limits of a number. `bare` is the text that a flag without a value stands for; None
-    means that it needs one. `unset` is what help shows in place of a default of None.
+    means that it needs one. `unset` is what help shows in place of a default of None. `refused` has pairs of
+    a value that is known from elsewhere and no choice here, and the reason.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Flag:
     bare: str | None = None
     unset: str = ""
     aliases: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def declare(
     bare: str | None = None,
     unset: str = "",
     aliases: tuple[str, ...] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> _Value:
     """Declare a dataclass field that is also a flag; its annotation is the flag's type."""
     extra = {
@@ -76,6 +80,7 @@ def declare(
         "bare": bare,
         "unset": unset,
         "aliases": aliases,
+        "refused": tuple((refused or {}).items()),
     }
     return field(default=default, metadata={_KEY: extra})
 

@@ -112,6 +112,11 @@ class Settings(GenerationFlags, EvaluationFlags):
     )
     per_device_train_batch_size: int = declare(1, _TRAINING, "rows per rank in one micro-batch", low=1)
     gradient_accumulation_steps: int = declare(16, _TRAINING, "micro-batches per optimizer step", low=1)
+    oom_fallback: bool = declare(
+        True,
+        _TRAINING,
+        "when a micro-batch does not fit on some rank, all ranks halve it and take more of them; off: the run ends",
+    )
     learning_rate: float = declare(2e-4, _TRAINING, "peak learning rate", low=0, high=LARGEST_FLOAT32)
     lr_scheduler_type: str = declare(
         "constant",

@@ -33,9 +33,28 @@ def read_config(settings: Settings) -> tuple[PretrainedConfig, bool]:
         ) from err
 
 
+class Inventory:
+    """The modules of the model that `config` describes; no weight is allocated. Raises ConfigError."""
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        self._config = config
+        self._model = _without_storage(config)
+
+    def shape(self) -> Shape:
+        """Their sizes. Raises ConfigError."""
+        return _shape(self._config, self._model)
+
+    def modules(self) -> Modules:
+        """Names of those that a device map must place. Raises ConfigError."""
+        return _modules(self._config, self._model)
+
+
 def read_shape(config: PretrainedConfig) -> Shape:
-    """Count the modules of the model that `config` describes; no weight is allocated. Raises ConfigError."""
-    model = _without_storage(config)
+    """The sizes alone of the model that `config` describes. Raises ConfigError."""
+    return Inventory(config).shape()
+
+
+def _shape(config: PretrainedConfig, model: Any) -> Shape:
     text = config.get_text_config()
     layers = text.num_hidden_layers
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
@@ -71,9 +90,7 @@ def read_shape(config: PretrainedConfig) -> Shape:
     )
 
 
-def read_modules(config: PretrainedConfig) -> Modules:
-    """Names of the modules that a device map must place. Raises ConfigError."""
-    model = _without_storage(config)
+def _modules(config: PretrainedConfig, model: Any) -> Modules:
     count = config.get_text_config().num_hidden_layers
     name_of = {module: name for name, module in model.named_modules()}
     stacks = [

@@ -52,15 +52,16 @@ def costs(shape: Shape, precision: Precision, parts: Parts) -> Costs:
         + (parts.adapter + parts.gradients + parts.optimizer) / shape.layers
         + parts.activations / shape.layers
     )
-    embedding = shape.embedding * precision.compute_bytes
-    head = shape.head * precision.compute_bytes
+    embedding = shape.embedding * precision.other_bytes
+    head = shape.head * precision.other_bytes
     return Costs(per_layer, embedding + parts.working, head + parts.working)
 
 
-def choose(cost: Costs, layers: int, budgets: Sequence[float], *, ranks: int, whole: float) -> Layout:
+def choose(cost: Costs | None, layers: int, budgets: Sequence[float], *, ranks: int, whole: float) -> Layout:
     """The layout on devices that have `budgets` bytes each.
 
-    `ranks` above 1 asks for a copy per rank; one rank with several devices may split. `whole` is one copy's peak.
+    `ranks` above 1 asks for a copy per rank; one rank with several devices may split, unless `cost` is None. `whole` is
+    one copy's peak.
     """
     needed = whole * _SLACK
     if needed <= min(budgets):
@@ -70,7 +71,7 @@ def choose(cost: Costs, layers: int, budgets: Sequence[float], *, ranks: int, wh
             (needed,) * len(budgets),
             "a whole copy fits on every device, and copies keep all of them busy",
         )
-    if ranks == 1 and len(budgets) > 1:
+    if cost is not None and ranks == 1 and len(budgets) > 1:
         found = spread(cost, layers, budgets)
         if found is not None:
             return Layout(
@@ -79,7 +80,8 @@ def choose(cost: Costs, layers: int, budgets: Sequence[float], *, ranks: int, wh
                 _bytes_on(cost, found),
                 "a whole copy does not fit on one device, so its layers are spread; one device works at a time",
             )
-    return Layout(Parallelism.NONE, (), (needed,), "it fits neither whole nor split")
+    why = "a whole copy does not fit, and is not split when all weights are trained"
+    return Layout(Parallelism.NONE, (), (needed,), why if cost is None else "it fits neither whole nor split")
 
 
 def spread(cost: Costs, layers: int, budgets: Sequence[float]) -> tuple[int, ...] | None:

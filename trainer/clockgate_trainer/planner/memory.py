@@ -15,19 +15,25 @@ _FLOAT32 = 4
 # bitsandbytes: a constant per block of 64 weights, float32; with double quantisation one byte, and a float32 per 256.
 _BLOCK = 64
 _NESTED_BLOCK = 256
-# Two moments per trained parameter.
-_MOMENTS = {"32bit": 8.0, "8bit": 2.0 + 2 * _FLOAT32 / 256}
 # Per logit at the end of the forward: the head's output, its float32 copy, and the log-softmax that backward needs.
 _LOGIT_COPIES_FLOAT32 = 2
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How the base is held and computed. `bits` 4, 8, 16 or 32; `compute_bytes` per activation: 2 or 4."""
+    """How the base is held and computed. `bits` 4, 8, 16 or 32; `compute_bytes` per activation: 2 or 4.
+
+    What --bits does not quantise is held in 32 bits where linears are, else in the compute type.
+    """
 
     bits: int
     double_quant: bool
     compute_bytes: int
+
+    @property
+    def other_bytes(self) -> int:
+        """Bytes of an embedding's or a head's weight."""
+        return _FLOAT32 if self.bits == 32 else self.compute_bytes
 
     def linear_bytes(self, weights: int) -> float:
         """Bytes of `weights` weights of linear layers."""
@@ -53,10 +59,11 @@ class Micro:
 
 @dataclass(frozen=True)
 class Trained:
-    """An adapter that is trained: `parameters` of them, in float32; `optimizer_bits` 32 or 8.
+    """What is trained: `parameters` of them, of `weight_bytes` each, as their gradients; `optimizer_bits` 32 or 8.
 
-    `dropout` tells whether it has any. The state of a `paged` optimizer is lent memory: it goes to the host when the
-    device is short, and no allocator counts it.
+    `adapter_rank` is 0 where the base itself is trained (`whole`). `dropout` tells whether the adapter has any. The
+    state of a `paged` optimizer is lent memory: it goes to the host when the device is short, and no allocator counts
+    it. `moments_bytes` is that state per parameter.
     """
 
     parameters: int
@@ -64,6 +71,15 @@ class Trained:
     dropout: bool
     optimizer_bits: int
     paged: bool
+    weight_bytes: int = _FLOAT32
+    whole: bool = False
+    moments_bytes: float | None = None
+
+    @property
+    def moments(self) -> float:
+        """Bytes of the optimizer's state."""
+        known = 8.0 if self.optimizer_bits == 32 else 2.0 + 2 * _FLOAT32 / 256
+        return self.parameters * (known if self.moments_bytes is None else self.moments_bytes)
 
 
 @dataclass(frozen=True)
@@ -92,28 +108,32 @@ class Parts:
 def measure(shape: Shape, precision: Precision, trained: Trained, micro: Micro, *, checkpointing: bool) -> Parts:
     """Peak memory of training `shape` on one device."""
     layer = layer_activation_bytes(shape, precision, trained) * micro.slots
+    cast = cast_bytes(shape, precision)
     # With checkpointing the input of every layer is kept; one layer is computed again at a time.
-    kept_of_layer = shape.hidden * precision.compute_bytes * micro.slots if checkpointing else layer
-    at_once = (layer if checkpointing else 0.0) + _workspace(shape, precision)
-    moments = trained.parameters * _MOMENTS[f"{trained.optimizer_bits}bit"]
-    trained_bytes = trained.parameters * _FLOAT32
+    kept_of_layer = shape.hidden * precision.compute_bytes * micro.slots if checkpointing else layer + cast
+    at_once = (layer + cast if checkpointing else 0.0) + _workspace(shape, precision)
+    # Autocast keeps its copies of weights that are trained until the forward is over.
+    cached = shape.layers * cast if checkpointing and trained.whole else 0.0
+    moments = trained.moments
+    trained_bytes = float(trained.parameters * trained.weight_bytes)
     return Parts(
-        weights=weight_bytes(shape, precision),
-        adapter=trained_bytes,
+        weights=weight_bytes(shape, precision, trained),
+        adapter=0.0 if trained.whole else trained_bytes,
         gradients=trained_bytes,
         optimizer=0.0 if trained.paged else moments,
         activations=shape.layers * kept_of_layer,
-        working=max(logit_bytes(shape, precision) * micro.slots, at_once),
+        working=max(logit_bytes(shape, precision) * micro.slots + cached, at_once),
         paged=moments if trained.paged else 0.0,
     )
 
 
-def weight_bytes(shape: Shape, precision: Precision) -> float:
-    """The base: linears by --bits, embedding and head in the compute type, norms in float32."""
+def weight_bytes(shape: Shape, precision: Precision, trained: Trained | None = None) -> float:
+    """The base: linears by --bits, embedding and head as the rest is held; norms in float32 where they are frozen."""
+    norms = trained.weight_bytes if trained is not None and trained.whole else _FLOAT32
     return (
         precision.linear_bytes(shape.linear_weights)
-        + (shape.embedding + shape.head) * precision.compute_bytes
-        + shape.other * _FLOAT32
+        + (shape.embedding + shape.head) * precision.other_bytes
+        + shape.other * norms
     )
 
 
@@ -137,6 +157,12 @@ def layer_activation_bytes(shape: Shape, precision: Precision, trained: Trained)
         inputs = sum(linear.inputs * linear.per_layer for linear in shape.linears) * (compute + 1)
     count = sum(linear.per_layer for linear in shape.linears)
     return norms + attention + mlp + inputs + count * trained.adapter_rank * compute
+
+
+def cast_bytes(shape: Shape, precision: Precision) -> float:
+    """Bytes that backward needs of copies of a layer's float32 weights, when it computes in a narrower type."""
+    narrower = precision.bits == 32 and precision.compute_bytes < _FLOAT32
+    return float(shape.layer_weights * precision.compute_bytes) if narrower else 0.0
 
 
 def logit_bytes(shape: Shape, precision: Precision) -> float:

@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clockgate_trainer.flags.memory_flags import read_max_memory
 from clockgate_trainer.flags.modules import choice
+from clockgate_trainer.flags.optimizers import OPTIMIZERS
+from clockgate_trainer.flags.precision import compute_bytes, held_bits
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.planner.advice import advise
 from clockgate_trainer.planner.devices import Device
 from clockgate_trainer.planner.layout import Layout, Parallelism, choose, costs
 from clockgate_trainer.planner.memory import DRIVER_BYTES, Micro, Parts, Precision, Trained, measure
-from clockgate_trainer.planner.memory_flags import read_max_memory
 from clockgate_trainer.planner.shape import Shape
 from clockgate_trainer.planner.speed import Speed, flops_per_token, predict
+
+_FLOAT32 = 4
 
 
 @dataclass(frozen=True)
@@ -53,17 +57,24 @@ class RunPlan:
 
 def precision_of(settings: Settings) -> Precision:
     """How the flags hold and compute the base."""
-    return Precision(settings.bits, settings.double_quant, 2 if settings.bf16 else 4)
+    return Precision(held_bits(settings), settings.double_quant, compute_bytes(settings))
 
 
 def trained_by(settings: Settings, shape: Shape) -> Trained:
-    """What the flags train."""
+    """What the flags train: an adapter in float32, or the base as it is held."""
+    optimizer, whole = OPTIMIZERS[settings.optim], settings.full_finetune
+    held = held_bits(settings) // 8
+    # torch keeps moments in the type of the weights, bitsandbytes in float32.
+    in_weights_type = whole and optimizer.library == "torch"
     return Trained(
-        parameters=shape.adapter(settings.lora_r, choice(settings.lora_modules)),
-        adapter_rank=settings.lora_r,
-        dropout=settings.lora_dropout > 0,
-        optimizer_bits=8 if settings.optim.endswith("8bit") else 32,
-        paged=settings.optim.startswith("paged"),
+        parameters=shape.parameters if whole else shape.adapter(settings.lora_r, choice(settings.lora_modules)),
+        adapter_rank=0 if whole else settings.lora_r,
+        dropout=not whole and settings.lora_dropout > 0,
+        optimizer_bits=optimizer.bits,
+        paged=optimizer.paged,
+        weight_bytes=held if whole else _FLOAT32,
+        whole=whole,
+        moments_bytes=2.0 * held if in_weights_type else optimizer.moments,
     )
 
 
@@ -92,7 +103,9 @@ def lay_out(settings: Settings, shape: Shape, room: Sequence[float], *, ranks: i
         largest_micro_batch(settings),
         checkpointing=settings.gradient_checkpointing,
     )
-    return parts, choose(costs(shape, precision, parts), shape.layers, room, ranks=ranks, whole=parts.total)
+    # All weights are trained as a whole copy.
+    cost = None if settings.full_finetune else costs(shape, precision, parts)
+    return parts, choose(cost, shape.layers, room, ranks=ranks, whole=parts.total)
 
 
 def make_run_plan(settings: Settings, shape: Shape, machines: Machines) -> RunPlan:

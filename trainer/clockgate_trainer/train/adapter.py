@@ -1,9 +1,9 @@
-"""Adapters from disk into a model of peft: that of a checkpoint, or one to start from."""
+"""Weights from disk into a model: the trained ones of a checkpoint, or an adapter to start from."""
 
 from pathlib import Path
 from typing import Any
 
-from peft import set_peft_model_state_dict
+from peft import PeftModel, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -12,25 +12,36 @@ from clockgate_trainer.checkpoint.files import HOST
 from clockgate_trainer.checkpoint.manifest import Manifest
 from clockgate_trainer.checkpoint.verify import read_manifest
 from clockgate_trainer.errors import ConfigError
-from clockgate_trainer.train.saving import trained_tensors
+from clockgate_trainer.train.trained import trained_tensors
+from clockgate_trainer.train.whole import load_whole
 
 ADAPTER_FILE = "adapter_model.safetensors"
 
 
 def load_adapter(model: Any, checkpoint: Path) -> None:
-    """Put the adapter of a verified checkpoint into `model`. Raises ConfigError when it is not exactly that one."""
+    """Put the trained weights of a verified checkpoint into `model`: its adapter, or all of them.
+
+    Raises ConfigError when the model is not exactly the one that was saved then.
+    """
     manifest = read_manifest(checkpoint, HOST)
+    if isinstance(model, PeftModel):
+        _load_adapter(model, checkpoint)
+    else:
+        load_whole(model, checkpoint)
+    digest = digest_tensors(trained_tensors(model))
+    if not isinstance(manifest, Manifest) or digest != manifest.adapter_sha256:
+        raise ConfigError(
+            f"the weights in {checkpoint} do not fill this model exactly: the model or its --lora_ flags are others "
+            "than when it was saved. Give the old ones, or another --output_dir"
+        )
+
+
+def _load_adapter(model: Any, checkpoint: Path) -> None:
     try:
         found = load_file(checkpoint / ADAPTER_FILE)
         set_peft_model_state_dict(model, found)
     except (OSError, SafetensorError, RuntimeError) as err:
         raise ConfigError(f"the adapter in {checkpoint} cannot be loaded: {err}. Resume from another one") from err
-    digest = digest_tensors(trained_tensors(model))
-    if not isinstance(manifest, Manifest) or digest != manifest.adapter_sha256:
-        raise ConfigError(
-            f"the adapter in {checkpoint} does not fill this model exactly: the model or its --lora_ flags are others "
-            "than when it was saved. Give the old ones, or another --output_dir"
-        )
 
 
 def start_from(model: Any, folder: Path) -> None:

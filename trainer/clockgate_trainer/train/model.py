@@ -1,7 +1,8 @@
 """The model of a run: a frozen base, quantised by bitsandbytes, with a LoRA adapter of peft on its linear layers.
 
-Adapter weights are float32 even under --bf16: an update of a late step is smaller than a bfloat16 weight can take up.
-Norms are float32 as in qlora.py; embeddings and head follow --bf16.
+Adapter weights are float32 whatever is computed in: an update of a late step is smaller than a bfloat16 weight can take
+up. Norms are float32 as in qlora.py; embeddings and head are held as --bits and the compute type say. With
+--full_finetune there is no adapter, and every weight of the base is trained.
 """
 
 import logging
@@ -23,6 +24,8 @@ from clockgate_trainer.hub import CONFIG_ERRORS, hub_arguments
 from clockgate_trainer.train.adapter import start_from
 from clockgate_trainer.train.attention import check_packing, use_varlen
 from clockgate_trainer.train.placement import Placement, place_model
+from clockgate_trainer.train.precision import compute_dtype, held_dtype
+from clockgate_trainer.train.whole import make_savable
 
 _log = logging.getLogger(__name__)
 
@@ -44,22 +47,28 @@ def check_model(settings: Settings, data: TokenData) -> None:
         )
 
 
-def build_model(settings: Settings, device: torch.device) -> PeftModel:
+def build_model(settings: Settings, device: torch.device) -> Any:
     """Load the base onto `device`, or where --device_map wants it, freeze it, and add the adapter.
 
-    The adapter's start follows from --seed alone, so it is equal on all ranks. Raises ConfigError when the weights
-    cannot be loaded or --lora_modules names nothing.
+    The adapter's start follows from --seed alone, so it is equal on all ranks. With --full_finetune the base is what is
+    trained. Raises ConfigError when the weights cannot be loaded or --lora_modules names nothing.
     """
     placement = place_model(settings, device, dist.get_world_size() if dist.is_initialized() else 1)
     if placement.note:
         _log.info("%s", placement.note)
-    base = _load_base(settings, placement)
-    base.config.use_cache = False
-    base.requires_grad_(False)
-    _raise_norms(base, compute_dtype(settings))
-    if settings.packing and settings.bf16 and device.type == "cuda":
+    base = load_base(settings, placement)
+    if settings.packing and compute_dtype(settings) is not torch.float32 and device.type == "cuda":
         use_varlen(base)
-    model = _adapt(base, settings)
+    if settings.full_finetune:
+        make_savable(settings, base)
+        if held_dtype(settings) is torch.float32:
+            raise_norms(base, compute_dtype(settings))
+        model = base
+    else:
+        base.config.use_cache = False
+        base.requires_grad_(False)
+        raise_norms(base, compute_dtype(settings))
+        model = _adapt(base, settings)
     if settings.gradient_checkpointing:
         # Renamed between transformers 5.17 and 5.24. The reentrant kind marks parameters ready twice under DDP.
         enable = getattr(base, "activation_checkpointing_enable", None) or base.gradient_checkpointing_enable
@@ -98,12 +107,7 @@ def adapted_modules(base: Any, wanted: str) -> list[str] | str:
     return sorted(set(names_in(wanted)))
 
 
-def compute_dtype(settings: Settings) -> torch.dtype:
-    """What the base computes in."""
-    return torch.bfloat16 if settings.bf16 else torch.float32
-
-
-def _raise_norms(base: Any, dtype: torch.dtype) -> None:
+def raise_norms(base: Any, dtype: torch.dtype) -> None:
     """Keep norms in float32 and hand their results on in `dtype`.
 
     The layers after a norm compute in `dtype` anyway; left in float32, their results and all that backward keeps of
@@ -116,7 +120,8 @@ def _raise_norms(base: Any, dtype: torch.dtype) -> None:
                 module.register_forward_hook(lambda _module, _inputs, result: result.to(dtype))
 
 
-def _load_base(settings: Settings, placement: Placement) -> Any:
+def load_base(settings: Settings, placement: Placement) -> Any:
+    """The base model where `placement` puts it, quantised by --bits; nothing else is done to it. Raises ConfigError."""
     name = settings.model_name_or_path
     # Its types do not know the second half that output_loading_info adds.
     load: Any = AutoModelForCausalLM.from_pretrained
@@ -124,7 +129,7 @@ def _load_base(settings: Settings, placement: Placement) -> Any:
         base, report = load(
             name,
             output_loading_info=True,
-            dtype=compute_dtype(settings),
+            dtype=held_dtype(settings),
             device_map=dict(placement.modules),
             quantization_config=_quantization(settings),
             **hub_arguments(settings),

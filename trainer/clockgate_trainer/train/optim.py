@@ -2,37 +2,45 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import bitsandbytes as bnb
 import torch
 from transformers import get_scheduler
 
+from clockgate_trainer.flags.optimizers import OPTIMIZERS
 from clockgate_trainer.flags.table import Settings
 
 
 def make_optimizer(
     settings: Settings, parameters: Iterable[torch.nn.Parameter], device: torch.device
 ) -> torch.optim.Optimizer:
-    """AdamW over the adapter. Paging needs CUDA; elsewhere the paged ones are the same arithmetic unpaged."""
-    betas = (settings.adam_beta1, settings.adam_beta2)
-    if settings.optim == "adamw_torch":
-        return torch.optim.AdamW(
-            parameters,
-            lr=settings.learning_rate,
-            betas=betas,
-            eps=settings.adam_epsilon,
-            weight_decay=settings.weight_decay,
-        )
-    optimizer: torch.optim.Optimizer = bnb.optim.AdamW(
-        parameters,
-        lr=settings.learning_rate,
-        betas=betas,
-        eps=settings.adam_epsilon,
-        weight_decay=settings.weight_decay,
-        optim_bits=8 if settings.optim.endswith("8bit") else 32,
-        is_paged=settings.optim.startswith("paged") and device.type == "cuda",
-    )
+    """AdamW over what is trained. Paging needs CUDA; elsewhere the paged ones are the same arithmetic unpaged.
+
+    Of an 8-bit one bitsandbytes keeps the moments of tensors below 4,096 values in 32 bits.
+    """
+    kind = OPTIMIZERS[settings.optim]
+    rates: dict[str, Any] = {
+        "lr": settings.learning_rate,
+        "betas": (settings.adam_beta1, settings.adam_beta2),
+        "eps": settings.adam_epsilon,
+        "weight_decay": settings.weight_decay,
+    }
+    trained: Any = _groups(parameters) if settings.full_finetune and settings.weight_decay else parameters
+    if kind.library == "torch":
+        return torch.optim.AdamW(trained, fused=kind.fused or None, **rates)
+    paged = kind.paged and device.type == "cuda"
+    optimizer: torch.optim.Optimizer = bnb.optim.AdamW(trained, optim_bits=kind.bits, is_paged=paged, **rates)
     return optimizer
+
+
+def _groups(parameters: Iterable[torch.nn.Parameter]) -> list[dict[str, object]]:
+    """Vectors, which are norms and biases, do not decay: so transformers has it."""
+    everyone = list(parameters)
+    return [
+        {"params": [each for each in everyone if each.ndim > 1]},
+        {"params": [each for each in everyone if each.ndim <= 1], "weight_decay": 0.0},
+    ]
 
 
 def make_scheduler(

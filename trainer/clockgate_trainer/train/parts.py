@@ -53,6 +53,14 @@ def save_adapter(settings: Settings, model: Any, folder: Path, tensors: Tensors 
     model.save_pretrained(folder, save_embedding_layers=False, **given)
 
 
+def advise_plainly(settings: Settings, device: torch.device) -> str:
+    """What to change when memory is short, without knowing the model."""
+    return (
+        "Lower --per_device_train_batch_size (and raise --gradient_accumulation_steps as much), --source_max_len or "
+        "--target_max_len, or keep --gradient_checkpointing on; --fp16 would save nothing over --bf16"
+    )
+
+
 @dataclass(frozen=True)
 class Parts:
     """Functions that every rank calls at the same points of a run.
@@ -61,7 +69,8 @@ class Parts:
     `input_ids`, `attention_mask`, `use_cache` and, where rows are packed, `position_ids`, returns an object with
     `logits`; `save` writes its trained weights into a folder, or `tensors`, copies of them, in their place;
     `load_adapter` puts those of a checkpoint's folder back. `make_scheduler` is given the number of optimizer steps.
-    `quieten` stops progress bars. The first three raise ConfigError.
+    `quieten` stops progress bars. `advise` says, in a sentence or more, what to change when memory is short. The first
+    three raise ConfigError.
     """
 
     read: Callable[[Settings], Corpus]
@@ -71,3 +80,4 @@ class Parts:
     make_scheduler: Callable[[Settings, torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]
     quieten: Callable[[], None]
     save: Callable[[Settings, Any, Path, Tensors | None], None] = save_adapter
+    advise: Callable[[Settings, torch.device], str] = advise_plainly

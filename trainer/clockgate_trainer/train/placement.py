@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 
 from clockgate_trainer.errors import ConfigError
+from clockgate_trainer.flags.memory_flags import DeviceMap, read_device_map, read_max_memory
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.planner.inventory import read_config, read_modules, read_shape
+from clockgate_trainer.planner.inventory import Inventory, read_config
 from clockgate_trainer.planner.layout import Parallelism
 from clockgate_trainer.planner.memory import GIB
-from clockgate_trainer.planner.memory_flags import DeviceMap, read_device_map, read_max_memory
 from clockgate_trainer.planner.modules import device_map
 from clockgate_trainer.planner.plan import lay_out
 
@@ -42,7 +42,7 @@ def place_model(settings: Settings, device: torch.device, ranks: int) -> Placeme
         return whole
     wanted = read_device_map(settings.device_map)
     if wanted is not None:
-        return _explicit(wanted, device, ranks)
+        return _whole_if_trained(settings, _explicit(wanted, device, ranks))
     if ranks > 1:
         raise ConfigError(
             f"--device_map auto in {ranks} ranks: each rank trains a copy on a device of its own. Leave it "
@@ -51,6 +51,15 @@ def place_model(settings: Settings, device: torch.device, ranks: int) -> Placeme
     if device.type != "cuda":
         return whole
     return _automatic(settings, _budgets(settings, torch.cuda.device_count()))
+
+
+def _whole_if_trained(settings: Settings, placement: Placement) -> Placement:
+    if settings.full_finetune and placement.split:
+        raise ConfigError(
+            "--full_finetune trains whole copies and --device_map spreads the layers: put all of it on one device, as "
+            "in \"{'': 0}\", or leave --device_map out"
+        )
+    return placement
 
 
 def _explicit(wanted: DeviceMap, device: torch.device, ranks: int) -> Placement:
@@ -93,8 +102,8 @@ def _budgets(settings: Settings, count: int) -> list[float]:
 
 def _automatic(settings: Settings, budgets: Sequence[float]) -> Placement:
     config, _ = read_config(settings)
-    shape = read_shape(config)
-    parts, layout = lay_out(settings, shape, budgets, ranks=1)
+    inventory = Inventory(config)
+    parts, layout = lay_out(settings, inventory.shape(), budgets, ranks=1)
     if layout.parallelism is Parallelism.NONE:
         raise ConfigError(
             f"--device_map auto: a copy takes about {parts.total / GIB:.1f} GiB, and the devices may give "
@@ -103,7 +112,7 @@ def _automatic(settings: Settings, budgets: Sequence[float]) -> Placement:
         )
     if layout.parallelism is Parallelism.DATA:
         return Placement({"": torch.device("cuda", 0)}, "the model fits on one device: layers are not split")
-    names = device_map(read_modules(config), layout.layers_on)
+    names = device_map(inventory.modules(), layout.layers_on)
     counts = ", ".join(f"{count} on device {number}" for number, count in enumerate(layout.layers_on))
     return Placement(
         {name: torch.device("cuda", number) for name, number in names.items()}, f"layers are split: {counts}"

@@ -1,19 +1,42 @@
 """The parts of a QLoRA run: models and tokenizers of transformers, adapters of peft, optimizers of bitsandbytes."""
 
+from pathlib import Path
+from typing import Any
+
+import torch
 from transformers.utils import logging as transformers_logging
 
+from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.table import Settings
+from clockgate_trainer.planner.inventory import Inventory, read_config
+from clockgate_trainer.planner.relief import relief
 from clockgate_trainer.train.adapter import load_adapter
 from clockgate_trainer.train.corpus import load_corpus
 from clockgate_trainer.train.model import build_model, check_model
 from clockgate_trainer.train.optim import make_optimizer, make_scheduler
-from clockgate_trainer.train.parts import Corpus, Parts
+from clockgate_trainer.train.parts import Corpus, Parts, Tensors, advise_plainly, save_adapter
+from clockgate_trainer.train.whole import save_whole
 
 
 def _read(settings: Settings) -> Corpus:
     corpus = load_corpus(settings)
     check_model(settings, corpus.data)
     return corpus
+
+
+def _save(settings: Settings, model: Any, folder: Path, tensors: Tensors | None) -> None:
+    write = save_whole if settings.full_finetune else save_adapter
+    write(settings, model, folder, tensors)
+
+
+def _advise(settings: Settings, device: torch.device) -> str:
+    try:
+        shape = Inventory(read_config(settings)[0]).shape()
+    except ConfigError:
+        # A kind of model that plan does not know can still be short of memory.
+        return advise_plainly(settings, device)
+    total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+    return relief(settings, shape, total)
 
 
 QLORA = Parts(
@@ -23,4 +46,6 @@ QLORA = Parts(
     make_optimizer=make_optimizer,
     make_scheduler=make_scheduler,
     quieten=transformers_logging.disable_progress_bar,
+    save=_save,
+    advise=_advise,
 )
