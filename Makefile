@@ -11,7 +11,7 @@ TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo torch || echo tor
 TORCH_INDEX ?= $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 export PYTHONPATH := daemon:trainer:protos:tests:examples
 
-.PHONY: help demo test lint check integration cluster nspawn bench protos tools clean
+.PHONY: help demo test lint check integration cluster nspawn bench protos man tools clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -25,7 +25,7 @@ $(VENV)/.ready: setup.cfg pyproject.toml packaging/venv.sh
 tools: $(TOOLS)/.ready  ## unpack chronyd and linuxptp below .cache, without installing them
 
 $(TOOLS)/.ready: packaging/fetch-tools.sh
-	sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp
+	sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp mandoc
 	touch $@
 
 demo: $(VENV)/.ready  ## a clock-gated QLoRA run on two CPU ranks: save, kill, resume (4 minutes)
@@ -43,7 +43,7 @@ check: lint  ## lint and unit tests
 	$(BIN)/pytest -q tests/unit
 
 test: $(VENV)/.ready  ## unit and integration tests; the latter need root and network namespaces
-	@sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp || echo "test: tests that need real time daemons will skip" >&2
+	@sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp mandoc || echo "test: tests that need real time daemons will skip" >&2
 	@[ -e $(RELEASES)/trixie/versions ] || sh packaging/fetch-release-tools.sh $(RELEASES) trixie || \
 		echo "test: plans are tried on this machine's time daemons alone" >&2
 	$(BIN)/pytest -q tests/unit tests/integration
@@ -64,6 +64,9 @@ bench: $(VENV)/.ready  ## figures: gate overhead, vote, Gate.Check latency (neve
 
 protos: .cache/protovenv/.ready  ## regenerate the committed code beside the .proto files
 	PYTHONWARNINGS=ignore .cache/protovenv/bin/python protos/generate.py
+
+man: $(VENV)/.ready  ## renew the options and keys in the man pages
+	$(BIN)/python docs/man/generate.py
 
 clean:  ## remove everything that a target made
 	rm -rf .venv .cache build dist runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
