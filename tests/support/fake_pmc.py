@@ -1,8 +1,7 @@
 """A stand-in for pmc at the process edge: a shell script that answers from files, and a socket for it to ask."""
 
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,13 +63,3 @@ def fake_pmc(folder: Path, script: str = ANSWERS, /, **settings: int) -> Iterato
             yield fake, pmc
         finally:
             pmc.close()
-
-
-def eventually(what: Callable[[], bool], timeout_s: float = 10) -> bool:
-    """Whether `what` becomes true in time."""
-    due = time.monotonic() + timeout_s
-    while not what():
-        if time.monotonic() > due:
-            return False
-        time.sleep(0.01)
-    return True

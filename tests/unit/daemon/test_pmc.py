@@ -7,7 +7,8 @@ import pytest
 from clockgated.clock.model import Reason, ReasonCode
 from clockgated.sources.pmc import Pmc, PmcSettings
 from clockgated.sources.pmc_text import parse, ptp_report
-from support.fake_pmc import ANSWERS, FakePmc, eventually, fake_pmc
+from support.fake_pmc import ANSWERS, FakePmc, fake_pmc
+from support.patience import eventually
 from support.ptp_text import a_report, a_round
 
 MS, SECOND = 1_000_000, 1_000_000_000

@@ -12,6 +12,7 @@ from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.gate.limits import make_limits
 from clockgate_trainer.gate.model import Limits
 from support.fake_daemon import FakeDaemon, make_reading
+from support.patience import eventually
 
 
 def test_a_gate_with_a_daemon_votes_holds_a_lease_and_gives_it_back(tmp_path: Path) -> None:
@@ -23,7 +24,8 @@ def test_a_gate_with_a_daemon_votes_holds_a_lease_and_gives_it_back(tmp_path: Pa
         gate.begin(2)
         decision = gate.settle()
         assert decision.rows[0].step_duration_ns > 0, "the time from begin to settle of the step before"
-        assert [lease.job for lease in daemon.leases] == ["mine"]
+        # The lease is asked for beside the votes.
+        assert eventually(lambda: [lease.job for lease in daemon.leases] == ["mine"])
         gate.close()
         gate.close()
 
