@@ -70,6 +70,7 @@ def test_bundle_of_a_living_daemon_holds_its_answers_and_no_secret(daemon: Clock
     files = unpack(target)
     assert json.loads(files["status.json"])["source_kind"] == "recorded"
     assert json.loads(files["epochs.json"])["epochs"]
+    assert {"health.json", "fabric.json", "tuning-plan.json"} <= set(files)
     assert "[redacted]" in files["config/clockgated.toml"]
     assert 'source = "recorded"' in files["config/clockgated.toml"]
     assert json.loads(files["config/plan.json"])["mode"] == "observe"

@@ -1,5 +1,6 @@
 """What a support bundle is filled with: the daemon's answers, its files, other programs' words, facts of the node."""
 
+import http.client
 import json
 import platform
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from clockgate.v1 import node_pb2, node_pb2_grpc
 
 from clockgated import __version__
 from clockgated.ctl import address, ask, doctor, doctor_command, epochs, leases, node, status, tune, tune_changes
@@ -20,8 +22,7 @@ from clockgated.ctl.bundle import Collector, NothingToCollectError
 from clockgated.manage.hostfiles import text_of
 from clockgated.manage.probe import find_program, find_tool
 
-METRICS_URL = "http://127.0.0.1:9775/metrics"
-
+_METRICS_ADDRESS = "127.0.0.1:9775"
 _MOST_OF_A_FILE = 512 * 1024
 _MOST_FILES = 200
 _SUFFIXES = (".conf", ".json", ".jsonl")
@@ -51,7 +52,7 @@ def collectors(path: address.Address, admin: address.Address, config: Path) -> t
 
     return (
         *_answers(path, admin),
-        Collector("metrics.txt", _metrics),
+        Collector("metrics.txt", lambda: _metrics(config)),
         Collector("doctor.json", lambda: _doctor(path, admin, looked()), deadline_s=40.0),
         Collector("config/clockgated.toml", lambda: _file(config)),
         Collector("config/plan.json", lambda: _plan(looked().config), deadline_s=40.0),
@@ -64,7 +65,8 @@ def collectors(path: address.Address, admin: address.Address, config: Path) -> t
 
 def _answers(path: address.Address, admin: address.Address) -> Iterator[Collector]:
     def reading(channel: grpc.Channel) -> Any:
-        return status.as_json(*ask.newest_reading(channel, path))
+        answer, now_boot_ns = ask.newest_answer(channel, path)
+        return status.as_json(answer.reading, now_boot_ns, answer.details)
 
     def journal(channel: grpc.Channel) -> Any:
         return epochs.as_json(ask.newest_epochs(channel, path))
@@ -78,6 +80,14 @@ def _answers(path: address.Address, admin: address.Address) -> Iterator[Collecto
 
     def plan(channel: grpc.Channel) -> Any:
         return tune.as_json(tune.read_plan(channel, None, None))
+
+    def health(channel: grpc.Channel) -> Any:
+        stub = node_pb2_grpc.NodeStub(channel)
+        return tune.plain(stub.GetHealth(node_pb2.GetHealthRequest(), timeout=_ASK_S).health)
+
+    def fabric(channel: grpc.Channel) -> Any:
+        stub = node_pb2_grpc.NodeStub(channel)
+        return tune.plain(stub.GetFabric(node_pb2.GetFabricRequest(), timeout=_ASK_S).fabric)
 
     answered: list[bool] = []
 
@@ -94,6 +104,8 @@ def _answers(path: address.Address, admin: address.Address) -> Iterator[Collecto
     yield Collector("status.json", first)
     yield Collector("epochs.json", lambda: then(path, journal))
     yield Collector("leases.json", lambda: then(admin, open_leases))
+    yield Collector("health.json", lambda: then(path, health))
+    yield Collector("fabric.json", lambda: then(path, fabric))
     yield Collector("tuning-verify.json", lambda: then(path, tuning), deadline_s=12.0)
     yield Collector("tuning-plan.json", lambda: then(path, plan), deadline_s=12.0)
 
@@ -106,14 +118,20 @@ def _called(where: address.Address, call: Callable[[grpc.Channel], Any]) -> str:
             raise address.unreachable(where, error) from None
 
 
-def _metrics() -> str:
+def _metrics(config: Path) -> str:
+    place = node.text_setting(config, "metrics", "address", _METRICS_ADDRESS)
+    if not place:
+        raise NothingToCollectError('[metrics] address is "": no metrics are served')
+    url = f"http://{place}/metrics"
     # Whatever proxy the environment names: this is a matter of this node.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(METRICS_URL, timeout=2.0) as answer:
+        with opener.open(url, timeout=2.0) as answer:
             text: bytes = answer.read(_MOST_OF_A_FILE)
     except urllib.error.URLError as error:
-        raise NothingToCollectError(f"{METRICS_URL}: {error.reason}") from None
+        raise NothingToCollectError(f"{url}: {error.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise NothingToCollectError(f"{url}: {error}") from None
     return text.decode(errors="replace")
 
 

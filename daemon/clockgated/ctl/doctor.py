@@ -214,14 +214,6 @@ def _config(node: Node) -> Iterator[Finding]:
             "a file that clockgated takes",
             f"clockgated --check --config {config.path}",
         )
-    if config.others_may_write:
-        yield Finding(
-            Level.FAULT,
-            "configuration",
-            f"{config.path} can be written by users other than root",
-            "owner root and mode 0644 or stricter",
-            f"chown root: {config.path} && chmod 0644 {config.path}",
-        )
     if not config.problems:
         name = str(config.path) if config.exists else f"{config.path} is not there: the defaults hold"
         why = f" ({'; '.join(config.why)})" if config.why else ""

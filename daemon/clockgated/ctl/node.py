@@ -54,12 +54,10 @@ class ConfigSeen:
     """The daemon's configuration as `clockgated --check` and `--print-plan` judge it.
 
     `mode` and `why` are what a start would do here, `plan` all of it as printed; empty when `problems` is not.
-    `others_may_write`: users other than root.
     """
 
     path: Path
     exists: bool
-    others_may_write: bool
     problems: tuple[str, ...]
     mode: str
     why: tuple[str, ...]
@@ -111,16 +109,21 @@ def look(config: Path) -> Node:
 
 
 def folders_of(config: Path) -> Folders:
-    """The folders that the configuration names, else the usual ones; a broken file counts as an empty one."""
-    try:
-        table = tomllib.loads(text_of(config)).get("folders", {})
-    except ValueError:
-        return Folders()
+    """The folders that the configuration names, else the usual ones."""
     usual = Folders()
-    if not isinstance(table, dict):
+    return Folders(
+        text_setting(config, "folders", "run", usual.run), text_setting(config, "folders", "state", usual.state)
+    )
+
+
+def text_setting(config: Path, section: str, key: str, usual: str) -> str:
+    """One text of the configuration; `usual` where it is not set, is no text, or the file cannot be read at all."""
+    try:
+        table = tomllib.loads(text_of(config)).get(section, {})
+    except ValueError:
         return usual
-    run, state = table.get("run", usual.run), table.get("state", usual.state)
-    return Folders(run if isinstance(run, str) else usual.run, state if isinstance(state, str) else usual.state)
+    value = table.get(key, usual) if isinstance(table, dict) else usual
+    return value if isinstance(value, str) else usual
 
 
 def own_children(run: Path) -> frozenset[int]:
@@ -150,14 +153,13 @@ def container(root: Path) -> str | None:
 def look_at_config(path: Path) -> ConfigSeen:
     """Judged by the daemon's own program, so that both always agree."""
     words = ["--config", str(path)] if path.exists() or path != DEFAULT_CONFIG else []
-    writable = _others_may_write(path)
     try:
         run_program(*daemon_program(), "--check", *words, timeout_s=_PLAN_TIMEOUT_S)
         shown = run_program(*daemon_program(), "--print-plan", "--json", *words, timeout_s=_PLAN_TIMEOUT_S)
     except ProgramError as error:
-        return ConfigSeen(path, path.exists(), writable, tuple(str(error).splitlines()), "", ())
+        return ConfigSeen(path, path.exists(), tuple(str(error).splitlines()), "", ())
     mode, why = parse_plan(shown)
-    return ConfigSeen(path, path.exists(), writable, (), mode, why, shown)
+    return ConfigSeen(path, path.exists(), (), mode, why, shown)
 
 
 def parse_plan(shown: str) -> tuple[str, tuple[str, ...]]:
@@ -233,11 +235,3 @@ def look_at_unit() -> Unit:
     if values.get("LoadState") != "loaded":
         return Unit(values.get("LoadState", "") or "unknown", "")
     return Unit(values.get("ActiveState", ""), values.get("UnitFileState", ""))
-
-
-def _others_may_write(path: Path) -> bool:
-    try:
-        seen = path.stat()
-    except OSError:
-        return False
-    return bool(seen.st_mode & 0o022) or seen.st_uid not in (0, os.geteuid())

@@ -190,6 +190,6 @@ def test_client_imports_nothing_of_the_daemon_but_small_values_and_what_looks_at
     )
     rooms = {".".join(name.split(".")[:2]) for name in ran.stdout.split()}
     small = {"clockgated", "clockgated.ctl", "clockgated.units", "clockgated.errors"}
-    # For doctor and support-bundle, which also work with the daemon dead.
-    host = {"clockgated.durable", "clockgated.manage", "clockgated.supervise", "clockgated.timex"}
+    # For doctor and support-bundle, which also work with the daemon dead, and for wait, which tells systemd.
+    host = {f"clockgated.{name}" for name in ("durable", "host", "manage", "supervise", "systemd", "timex")}
     assert rooms == small | host

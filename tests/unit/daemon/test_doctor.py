@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.readings import GOOD, reading
 
-CONFIG = ConfigSeen(Path("/etc/clockgate/clockgated.toml"), True, False, (), "observe", ("asked for",))
+CONFIG = ConfigSeen(Path("/etc/clockgate/clockgated.toml"), True, (), "observe", ("asked for",))
 FACTS = Facts(
     chronyd=Tool("/usr/sbin/chronyd", (4, 3)),
     ptp4l=Tool("/usr/sbin/ptp4l", (3, 1, 1)),
@@ -146,10 +146,6 @@ def test_faults_of_the_configuration_name_the_command_that_shows_them() -> None:
     found = [one for one in worse(seen) if one.subject == "configuration"]
     assert [one.seen for one in found] == ["a: unknown key", "b: wrong"]
     assert all("clockgated --check --config" in one.next_step for one in found)
-
-
-def test_a_configuration_that_others_may_write_is_a_fault() -> None:
-    assert only(replace(NODE, config=replace(CONFIG, others_may_write=True))).level is Level.FAULT
 
 
 @pytest.mark.parametrize(
