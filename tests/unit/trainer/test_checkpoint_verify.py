@@ -105,6 +105,15 @@ def test_the_command_names_every_problem_and_exits_1(checkpoint: Path, capsys: p
     assert "  optimizer.pt: sha256" in told
 
 
+def test_a_checkpoint_under_another_steps_name_is_a_finding(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    renamed = checkpoint.rename(checkpoint.with_name("checkpoint-8"))
+    assert main([str(renamed)]) == 1
+    assert "is of step 2, and the folder's name says 8" in capsys.readouterr().out
+    assert main([str(renamed.rename(checkpoint.with_name("the-best")))]) == 0
+
+
 def test_the_command_speaks_json(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(checkpoint, checkpoint.with_name("checkpoint-3"))
     (checkpoint.with_name("checkpoint-3") / ADAPTER).unlink()
@@ -112,7 +121,10 @@ def test_the_command_speaks_json(checkpoint: Path, capsys: pytest.CaptureFixture
     good, bad = json.loads(capsys.readouterr().out)
     assert good == {"path": str(checkpoint), "verified": True, "step": 2, "problems": []}
     assert bad["verified"] is False
-    assert bad["problems"] == [{"file": ADAPTER, "fault": "MISSING", "detail": "is not there"}]
+    assert [(each["file"], each["fault"]) for each in bad["problems"]] == [
+        ("manifest.json", "STEP"),
+        (ADAPTER, "MISSING"),
+    ]
 
 
 def test_the_command_exits_1_where_there_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,9 @@ from contextlib import suppress
 
 import pytest
 from clockgate_trainer.errors import UsageError
+from clockgate_trainer.flags.memory_flags import read_device_map, read_max_memory
 from clockgate_trainer.planner.layout import Costs, Parallelism, choose, spread
 from clockgate_trainer.planner.memory import GIB
-from clockgate_trainer.planner.memory_flags import read_device_map, read_max_memory
 from clockgate_trainer.planner.modules import Modules, device_map
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from clockgate_trainer.checkpoint.files import HOST, FileDigest, Files
-from clockgate_trainer.checkpoint.layout import MANIFEST_FILE
+from clockgate_trainer.checkpoint.layout import MANIFEST_FILE, step_in_name
 from clockgate_trainer.checkpoint.manifest import Manifest, ManifestError, from_json
 
 
@@ -18,6 +18,7 @@ class Fault(Enum):
     MALFORMED = "malformed"
     SIZE = "size differs"
     CONTENT = "content differs"
+    STEP = "step differs"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,18 @@ def verify(path: Path, files: Files = HOST) -> tuple[Problem, ...]:
     if isinstance(manifest, Problem):
         return (manifest,)
     return compare(manifest.files, {name: look(path / name, name, files) for name in manifest.files})
+
+
+def misnamed(path: Path, manifest: Manifest) -> Problem | None:
+    """What is wrong when the folder's name claims another step than its manifest; None when they agree. Pure.
+
+    Not part of `verify`: the content is whole, and resume goes by the manifest. A person goes by the name.
+    """
+    claimed = step_in_name(path)
+    if claimed is None or claimed == manifest.step:
+        return None
+    told = f"is of step {manifest.step:,}, and the folder's name says {claimed:,}: rename it, or restore the right one"
+    return Problem(MANIFEST_FILE, Fault.STEP, told)
 
 
 def verify_sizes(path: Path, manifest: Manifest, files: Files) -> bool:

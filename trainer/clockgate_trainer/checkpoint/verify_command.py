@@ -9,7 +9,7 @@ from pathlib import Path
 from clockgate_trainer.checkpoint.files import HOST
 from clockgate_trainer.checkpoint.layout import MANIFEST_FILE, step_in_name
 from clockgate_trainer.checkpoint.manifest import Manifest
-from clockgate_trainer.checkpoint.verify import Fault, Problem, read_manifest, verify
+from clockgate_trainer.checkpoint.verify import Fault, Problem, misnamed, read_manifest, verify
 
 _VERIFIED = 0
 _NOT_VERIFIED = 1
@@ -61,7 +61,9 @@ def _report(path: Path) -> Report:
     manifest = read_manifest(path, HOST)
     if isinstance(manifest, Problem):
         return Report(path, None, (manifest,))
-    return Report(path, manifest, verify(path))
+    # "." has no name of its own.
+    wrong_name = misnamed(path.absolute(), manifest)
+    return Report(path, manifest, (*([wrong_name] if wrong_name else []), *verify(path)))
 
 
 def _lines(report: Report) -> list[str]:

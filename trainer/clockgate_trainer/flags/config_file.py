@@ -1,9 +1,11 @@
 """Run files: the flags of a run as YAML, one key per flag. Pure but for reading the file.
 
-A key means what the flag of that name means, other spellings included; flags on the command line win. Keys of other
-trainers' run files that have no counterpart are refused with the reason.
+A key means what the flag of that name means, other spellings included, and a value what the same text means behind the
+flag: `save_strategy: no` is the word no, which YAML 1.1 would take for false. Flags on the command line win. Keys of
+other trainers' run files that have no counterpart are refused with the reason.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +17,8 @@ from clockgate_trainer.errors import UsageError
 from clockgate_trainer.flags.table import Settings
 
 _SCALARS = (bool, int, float, str)
+# Written nowhere: a run file is kept, shared and committed. The webhook's address is the right to post there.
+_SECRET: Mapping[str, str] = {"alert_webhook": "set CLOCKGATE_ALERT_WEBHOOK where the run starts"}
 # Keys of axolotl's and TRL's files that people try first.
 _FOREIGN: Mapping[str, str] = {
     "base_model": "use model_name_or_path",
@@ -65,12 +69,16 @@ def words_of(path: Path) -> list[str]:
 
 
 def text_of(settings: Settings) -> str:
-    """A run file with every flag that gives exactly `settings` again."""
+    """A run file with every flag that gives exactly `settings` again, but for secrets, which a comment names."""
     table: dict[str, object] = {}
+    left_out = ""
     for field in fields(Settings):
         value = getattr(settings, field.name)
-        table[field.name] = str(value) if isinstance(value, Path) else value
-    return yaml.safe_dump(table, sort_keys=False, allow_unicode=True, width=120)
+        if field.name in _SECRET and value is not None:
+            left_out += f"# {field.name} is secret and not written: {_SECRET[field.name]}\n"
+        else:
+            table[field.name] = str(value) if isinstance(value, Path) else value
+    return left_out + yaml.safe_dump(table, sort_keys=False, allow_unicode=True, width=120)
 
 
 _OWN = frozenset(field.name for field in fields(Settings))
@@ -86,7 +94,7 @@ def _read(path: Path) -> Mapping[Any, Any]:
     except (OSError, UnicodeDecodeError) as err:
         raise UsageError(f"--config {path} cannot be read: {err}") from err
     try:
-        table = yaml.load(text, Loader=_UniqueKeys)
+        table = yaml.load(text, Loader=_PlainLoader)
     except (yaml.YAMLError, RecursionError, ValueError) as err:
         raise UsageError(f"--config {path} is not YAML: {' '.join(str(err).split())}") from err
     if table is None:
@@ -108,8 +116,10 @@ def _text(path: Path, key: str, value: object) -> str:
     raise UsageError(f"{path}: {key} is {value!r}: wanted a number, a text, true or false")
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML's safe loader takes the last of two equal keys without a word; this one refuses."""
+class _PlainLoader(yaml.SafeLoader):
+    """YAML's safe loader without its traps: yes, no, on, off, dates, octal and base-60 numbers stay text, and a key
+    that is there twice, of which the safe loader silently takes the last, is refused.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Raise ConstructorError for a key that is there twice."""
@@ -121,3 +131,12 @@ class _UniqueKeys(yaml.SafeLoader):
                 )
             seen.add(str(key_node.value))
         return super().construct_mapping(node, deep)
+
+
+_PlainLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    _PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))

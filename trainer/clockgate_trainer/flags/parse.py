@@ -219,6 +219,7 @@ def _check_together(given: Mapping[str, Any]) -> None:
         )
     check_generation(settings)
     check_evaluation(settings)
+    _check_prediction(settings)
     choice(settings.lora_modules)
     if settings.device_map is not None:
         read_device_map(settings.device_map)
@@ -229,3 +230,15 @@ def _check_together(given: Mapping[str, Any]) -> None:
         raise UsageError("--max_steps and --num_train_epochs are both given: wanted one of them")
     if settings.max_steps <= 0 and settings.num_train_epochs is None:
         raise UsageError(f"--max_steps is {settings.max_steps}: wanted 1 or more, or --num_train_epochs")
+
+
+def _check_prediction(settings: Settings) -> None:
+    if not settings.do_train and (settings.evaluates or not settings.do_predict):
+        raise UsageError(
+            "--do_train is false: only --do_predict goes on from there; clockgate-train evaluate evaluates a checkpoint"
+        )
+    if settings.do_predict and settings.train_on_source:
+        raise UsageError(
+            "--do_predict with --train_on_source: a row that is learned from its start does not tell what is asked. "
+            "Leave one out, or answer afterwards with clockgate-train generate RUN --prompts FILE"
+        )
