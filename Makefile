@@ -11,7 +11,7 @@ TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo torch || echo tor
 TORCH_INDEX ?= $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 export PYTHONPATH := daemon:trainer:protos:tests:examples
 
-.PHONY: help demo test lint check integration cluster nspawn bench protos man tools clean
+.PHONY: help demo test lint check integration cluster fuzz deb nspawn bench protos man tools clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -25,7 +25,7 @@ $(VENV)/.ready: setup.cfg pyproject.toml packaging/venv.sh
 tools: $(TOOLS)/.ready  ## unpack chronyd and linuxptp below .cache, without installing them
 
 $(TOOLS)/.ready: packaging/fetch-tools.sh
-	sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp mandoc
+	sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp mandoc prometheus
 	touch $@
 
 demo: $(VENV)/.ready  ## a clock-gated QLoRA run on two CPU ranks: save, kill, resume (4 minutes)
@@ -43,7 +43,7 @@ check: lint  ## lint and unit tests
 	$(BIN)/pytest -q tests/unit
 
 test: $(VENV)/.ready  ## unit and integration tests; the latter need root and network namespaces
-	@sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp mandoc || echo "test: tests that need real time daemons will skip" >&2
+	@sh packaging/fetch-tools.sh $(TOOLS) chrony linuxptp mandoc prometheus || echo "test: tests that need real time daemons will skip" >&2
 	@[ -e $(RELEASES)/trixie/versions ] || sh packaging/fetch-release-tools.sh $(RELEASES) trixie || \
 		echo "test: plans are tried on this machine's time daemons alone" >&2
 	$(BIN)/pytest -q tests/unit tests/integration
@@ -54,9 +54,15 @@ integration: $(VENV)/.ready tools  ## the tests with real chronyd, ptp4l, grpcur
 cluster: $(VENV)/.ready tools  ## training under faults on purpose (root; 6 minutes); SEED=N or FAULT=NAME for one
 	$(BIN)/python -W error -m support.chaos $(if $(SEED),--seed "$(SEED)") $(if $(FAULT),--fault "$(FAULT)") $(CHAOS)
 
-nspawn: $(VENV)/.ready tools  ## the tests in a booted Debian; needs root, mmdebstrap and systemd-container
-	@$(BIN)/python -m support.debian_root $${CLOCKGATE_DEBIAN:-bookworm} || \
-		echo "nspawn: no root of Debian to boot; the tests will skip" >&2
+deb: $(VENV)/.ready  ## the Debian package in dist/, built twice, linted, tested on Debian 12 and 13 (root; 8 minutes)
+	sh packaging/make-deb.sh $(BIN)/python dist $${CLOCKGATE_SUITES:-bookworm trixie}
+
+fuzz: $(VENV)/.ready  ## random and almost right requests for a real daemon, 60 s; SEED=N for the same again
+	$(BIN)/python -W error -m support.fuzz_api $(if $(SEED),--seed "$(SEED)")
+
+nspawn: $(VENV)/.ready  ## the quick form of deb: one build, no lintian, one release (CLOCKGATE_DEBIAN=bookworm)
+	sh packaging/build-deb.sh --quick dist
+	$(BIN)/python -m support.debian_root $${CLOCKGATE_DEBIAN:-bookworm}
 	$(BIN)/pytest -q tests/deb
 
 bench: $(VENV)/.ready  ## figures: gate overhead, vote, Gate.Check latency (never asserted)

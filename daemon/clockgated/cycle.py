@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from clockgated import host
+from clockgated.beats import Beats
 from clockgated.clock.continuity import Continuity, Look
 from clockgated.clock.model import Evidence, Reading, Reason, ReasonCode, Silence
 from clockgated.clock.state import (
@@ -65,6 +66,7 @@ class Cycle:
         rate: Callable[[], host.RateStamp] = host.rate_stamp,
         kernel: Callable[[], KernelLook | None] = read_look,
         mono_ns: Callable[[], int] = host.mono_ns,
+        beats: Beats | None = None,
     ) -> None:
         self._source = source
         self._publisher = publisher
@@ -81,6 +83,7 @@ class Cycle:
         self._rate = rate
         self._kernel = kernel
         self._mono_ns = mono_ns
+        self._beats = beats or Beats()
         latest = publisher.latest()
         self._track = opening.track if opening else start(source.kind, stamp().boot_ns, latest.epoch, latest.sequence)
         self._watch = Watch(HostLook(opening.look)) if opening else Watch()
@@ -140,12 +143,15 @@ class Cycle:
         """
         due_ns = self._mono_ns()
         while not stop.is_set():
+            began_ns, sequence = self._mono_ns(), self._track.sequence
             try:
                 self.run_once()
                 on_cycle()
             except Exception:
                 _logger.exception("this cycle failed and published nothing; going on with the next one")
             now_ns = self._mono_ns()
+            is_published = self._publisher.latest().sequence > sequence
+            self._beats.note(late_ns=began_ns - due_ns, took_ns=now_ns - began_ns, is_published=is_published)
             due_ns = next_beat_ns(due_ns, now_ns, self._interval_ns)
             stop.wait((due_ns - now_ns) / NS_PER_S)
 

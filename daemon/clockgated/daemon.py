@@ -4,6 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from clockgated import descriptors, host, systemd, units
+from clockgated.beats import Beats
 from clockgated.clock.state import reading_of, start
 from clockgated.config import Config
 from clockgated.cycle import Cycle
@@ -12,6 +13,7 @@ from clockgated.instance import FolderClaim
 from clockgated.lease_desk import LeaseDesk
 from clockgated.manage.handover import Handover
 from clockgated.memory.keeper import Keeper
+from clockgated.metrics_room import MetricSources, MetricsRoom
 from clockgated.narrator import Narrator
 from clockgated.node_room import NodeRoom
 from clockgated.publish import Publisher
@@ -71,6 +73,9 @@ def _served(
     # While no other thread makes files: the modes of its sockets come from the process's umask.
     epochs = (keeper.epochs,) if keeper else ()
     api = Api(settings.api, publisher, board, desk, *epochs, tuning=tuning.servicers, node=node.board)
+    beats = Beats()
+    sources = MetricSources(publisher, beats, conductor.children, desk, api.tallies, tuning.tally, node.board)
+    metrics = MetricsRoom(sources)
     try:
         claim.insist()
         tuning.start()
@@ -88,11 +93,15 @@ def _served(
             own_steering=steers(prepared),
             step_needed_ns=round(settings.ntp.step_at_start_ms * units.NS_PER_MS),
             forget=measuring.forget,
+            beats=beats,
         )
         narrator = Narrator(publisher.latest)
-        parts = Parts(cycle, conductor, signs, hooks, desk, narrator, notifier, boot_id, api.lost, tuning, node)
+        parts = Parts(
+            cycle, conductor, signs, hooks, desk, narrator, notifier, boot_id, api.lost, tuning, node, metrics
+        )
         return Serving(settings, file, prepared, measuring, parts).until_told(signals)
     finally:
+        metrics.stop()
         api.stop(CALL_GRACE_S)
         tuning.stop()
         node.stop()

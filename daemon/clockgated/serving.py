@@ -11,6 +11,7 @@ from clockgated.cycle import Cycle
 from clockgated.errors import ConfigError
 from clockgated.lease_desk import LeaseDesk
 from clockgated.manage.settings import Mode
+from clockgated.metrics_room import MetricsRoom
 from clockgated.narrator import Narrator
 from clockgated.node_room import NodeRoom
 from clockgated.signals import Signals
@@ -54,6 +55,7 @@ class Parts:
     lost_socket: Callable[[], str | None]
     tuning: TuningRoom
     node: NodeRoom
+    metrics: MetricsRoom
 
 
 def planned(settings: Config, signals: Signals) -> Prepared | None:
@@ -113,6 +115,7 @@ class Serving:
         parts.desk.is_enforced = bool(prepared.plan.daemons)
         parts.tuning.follow(self._settings.tuning, prepared.plan)
         parts.node.follow(self._settings)
+        parts.metrics.follow(self._settings.metrics)
         parts.signs.route(self._measuring.feeds)
         parts.conductor.carry_out(prepared)
         self._thread = CycleThread(parts.cycle, self._on_cycle)

@@ -10,7 +10,7 @@ from clockgated.manage.planned import Plan
 from clockgated.publish import Publisher
 from clockgated.service.tuning_changes import TuningAdminServicer, TuningReadServicer
 from clockgated.tuning.claim import sole_apply
-from clockgated.tuning.desk import Outside, Tools, TuningDesk
+from clockgated.tuning.desk import Outside, Tally, Tools, TuningDesk
 from clockgated.tuning.interlock import ClockLook, clock_look
 from clockgated.tuning.journal_file import JournalFile
 from clockgated.tuning.outcome import OutcomeCode
@@ -57,6 +57,10 @@ class TuningRoom:
             self._surveyor.reconfigure(settings)
             self._desk.reconfigure(settings)
             self._watch.poll_s = settings.drift_poll_s
+
+    def tally(self) -> Tally | None:
+        """What the last comparison found."""
+        return self._desk.tally
 
     def stop(self) -> None:
         """End the thread; settings stay as they are."""

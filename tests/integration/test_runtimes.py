@@ -17,8 +17,10 @@ import clockgate.rule
 from clockgate.v1 import admin_pb2_grpc, clock_pb2_grpc, gate_pb2_grpc, node_pb2_grpc, tuning_pb2_grpc
 from clockgate.wire import own_files, stubs
 import clockgated.tuning.gather
-import grpc, google.protobuf, pyroute2
-print(grpc.__version__, google.protobuf.__version__, pyroute2.__version__)
+import clockgated.metrics.exposition
+import grpc, google.protobuf, importlib.metadata, pyroute2
+prometheus = importlib.metadata.version("prometheus-client")
+print(grpc.__version__, google.protobuf.__version__, pyroute2.__version__, prometheus)
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.tools import ROOT, find_tool, missing
 
-OLDEST = {"grpcio": "1.51.1", "protobuf": "4.21.12", "pyroute2": "0.7.2"}
+OLDEST = {"grpcio": "1.51.1", "protobuf": "4.21.12", "pyroute2": "0.7.2", "prometheus-client": "0.16.0"}
 FOLDER = ROOT / ".cache/venv-oldest"
 
 

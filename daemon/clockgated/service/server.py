@@ -24,6 +24,7 @@ from clockgated.service.gate import GateServicer
 from clockgated.service.health import CLOCK_SERVICE, HealthServicer
 from clockgated.service.node import NodeServicer
 from clockgated.service.reach import ReachWatch
+from clockgated.service.tally import StreamTally
 from clockgated.service.tls import Certificates
 
 READ_SERVICES = (CLOCK_SERVICE, "clockgate.v1.Gate", stubs.HEALTH_SERVICE, *stubs.REFLECTION_SERVICES)
@@ -32,6 +33,9 @@ TUNING_SERVICE, NODE_SERVICE = "clockgate.v1.Tuning", "clockgate.v1.Node"
 
 Tuning = tuple[tuning_pb2_grpc.TuningServicer, tuning_pb2_grpc.TuningServicer]
 """What answers for tuning on the read socket and on the admin socket."""
+
+_SERVERS = ("read", "admin", "tcp")
+"""In the order in which they are made."""
 
 _OPTIONS = (
     # Requests are small; a large one is a mistake or an attack on memory. So is a compressed one, which is small only
@@ -119,6 +123,10 @@ class Api:
     def lost(self) -> str | None:
         """Which of the two sockets no client reaches any more, and why; None while both serve."""
         return None if self._reach is None else self._reach.lost()
+
+    def tallies(self) -> dict[str, StreamTally]:
+        """The streams of each server: "read", "admin" and, where it is served, "tcp"."""
+        return {name: one.tally for name, one in zip(_SERVERS, self._admissions, strict=False)}
 
     def stop(self, grace_s: float = 0.5) -> None:
         """End streams with UNAVAILABLE, let running calls finish for `grace_s`, and give the sockets up."""

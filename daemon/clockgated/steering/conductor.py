@@ -9,6 +9,7 @@ import threading
 from clockgated.clock.model import Reason
 from clockgated.steering.prepare import Prepared
 from clockgated.steering.steward import Steward, Told
+from clockgated.supervise.base import ChildStatus
 
 _STEP_S = 1.0
 
@@ -36,6 +37,10 @@ class Conductor:
     def reasons(self) -> tuple[Reason, ...]:
         """What is wrong with what should run."""
         return self._told.reasons
+
+    def children(self) -> tuple[ChildStatus, ...]:
+        """How the time daemons of ours fared at the last step."""
+        return self._told.status.children
 
     def pid_of(self, name: str) -> int | None:
         """The process of a daemon at the last step; None while it does not run."""

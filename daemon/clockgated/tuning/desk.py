@@ -4,6 +4,7 @@ What touches the host is built on first use: a daemon that is never asked to tun
 applied stay when the daemon stops; a start undoes what an earlier one left unfinished.
 """
 
+import json
 import logging
 import threading
 from collections import OrderedDict
@@ -74,8 +75,19 @@ Survey = Callable[[str | None, float | None], Plan]
 MakeTools = Callable[[TuningConfig, Path, Outside], Tools]
 
 
+@dataclass(frozen=True)
+class Tally:
+    """How many settings are in force, and how many of them were not as applied at the last comparison."""
+
+    applied: int
+    differing: int
+
+
 class TuningDesk:
-    """Every method may be called from any thread; one apply, revert or reassertion at a time."""
+    """Every method may be called from any thread; one apply, revert or reassertion at a time.
+
+    `tally` is None before the first comparison, and after one that could not be made.
+    """
 
     def __init__(
         self,
@@ -97,6 +109,9 @@ class TuningDesk:
         self._tools: Tools | None = None
         self._asked: OrderedDict[str, tuple[str | None, float | None]] = OrderedDict()
         self._told: frozenset[str] = frozenset()
+        # False while somebody else was in the way of undoing what an earlier daemon left unfinished.
+        self._is_recovered = True
+        self.tally: Tally | None = None
 
     def reconfigure(self, settings: TuningConfig) -> None:
         """Take other settings into use."""
@@ -104,22 +119,29 @@ class TuningDesk:
             self.settings, self._tools = settings, None
 
     def start(self) -> None:
-        """Undo what an earlier daemon did not finish, and forget what a reboot undid; tells in the log."""
+        """Undo what an earlier daemon did not finish, and forget what a reboot undid; tells in the log.
+
+        What another process is busy with meanwhile is left to the next `watch`.
+        """
         if not self._journal().path.exists():
             return
         try:
             with sole_apply(self._folder) as holder:
-                if holder is not None:
-                    _LOG.warning("tuning: %s is applying; what it leaves is looked at later", holder)
-                    return
-                tools = self._built()
-                for one in recover(self._journal(), tools.hand, tools.around.stamps, self._boot_id):
-                    level = logging.ERROR if one.code is OutcomeCode.FAILED else logging.WARNING
-                    _LOG.log(
-                        level, 'tuning: undone: %s is "%s" (%s) %s', one.knob.subject, one.actual, one.code, one.detail
-                    )
+                self._is_recovered = holder is None
+                if holder is None:
+                    self._recover()
+                else:
+                    _LOG.warning("tuning: %s is applying; what it leaves is looked at when it is done", holder)
         except JournalError as error:
             _LOG.error("tuning: %s", error)
+
+    def _recover(self) -> None:
+        """Undo what is unfinished; only for whoever holds the right to change things."""
+        self._is_recovered = True
+        tools = self._built()
+        for one in recover(self._journal(), tools.hand, tools.around.stamps, self._boot_id):
+            level = logging.ERROR if one.code is OutcomeCode.FAILED else logging.WARNING
+            _LOG.log(level, 'tuning: undone: %s is "%s" (%s) %s', one.knob.subject, one.actual, one.code, one.detail)
 
     def plan(self, profile: str | None, rtt_ms: float | None) -> Plan:
         """A plan, and the right to apply it by its hash. Raises ClockgateError when none can be made."""
@@ -136,9 +158,9 @@ class TuningDesk:
         with self._lock:
             asked = self._asked.get(plan_hash)
         if asked is None:
-            return Refused(
-                RefusalKind.UNKNOWN_PLAN, f'no plan "{plan_hash[:64]}" was made here; run `clockgatectl tune plan`'
-            )
+            # As JSON has it: what came with a request may move a terminal's cursor.
+            shown = json.dumps(plan_hash[:64])
+            return Refused(RefusalKind.UNKNOWN_PLAN, f"no plan {shown} was made here; run `clockgatectl tune plan`")
         with sole_apply(self._folder, _PATIENCE_S) as holder:
             if holder is not None:
                 return Refused(RefusalKind.BUSY, f"{holder} is applying or giving back; try again when it is done")
@@ -178,7 +200,9 @@ class TuningDesk:
             checked = self._watched()
         except JournalError as error:
             _LOG.error("tuning: %s", error)
+            self.tally = None
             return True
+        self.tally = Tally(len(checked), sum(map(_needs_telling, checked)))
         told = {f"{one.verdict.knob.subject}: {one.verdict.detail}" for one in checked if _needs_telling(one)}
         for sentence in sorted(told - self._told):
             _LOG.warning("tuning: %s", sentence)
@@ -208,6 +232,8 @@ class TuningDesk:
         if not journal.path.exists():
             return ()
         with sole_apply(self._folder) as holder:
+            if holder is None and not self._is_recovered:
+                self._recover()
             tools = self._built()
             checked = check(journal, tools.hand, tools.eyes, host.boot_ns(), may_write=holder is None)
             # What somebody is giving back at this moment is no mistake yet; what stays of it is told the next time.
