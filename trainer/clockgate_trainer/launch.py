@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
+import torch
 from torch.distributed import DistError
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -36,6 +37,8 @@ from clockgate_trainer.early import STOPPING
 from clockgate_trainer.ending import TELLING, Ending, Standing, complete, judge, with_checkpoint
 from clockgate_trainer.errors import ConfigError, ExitCode, TrainerError, UsageError
 from clockgate_trainer.flags.parse import parse
+from clockgate_trainer.launch_environment import decide
+from clockgate_trainer.launch_facts import look
 from clockgate_trainer.outcome import clear_outcome, read_outcome, write_outcome
 from clockgate_trainer.tell import tell
 
@@ -131,13 +134,32 @@ def _arguments(module: str, argv: Sequence[str]) -> argparse.Namespace:
     if max_nodes == 1 and args.local_addr is None:
         # One node needs no name of its own that resolves.
         args.local_addr = "127.0.0.1"
-    # An even share of the cores: torchrun's default of 1 starves a run on CPUs, no limit overloads the machine.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks_here)))
+    _set_environment(args, nodes=max_nodes, ranks_here=ranks_here)
     handed = {number.name for number in (*_HANDED_AS_THEY_ARE, *STOPPING)}
     left = [name for name in args.signals_to_handle.split(",") if name.strip() not in handed]
     # On these torchrun ends the ranks itself, within 30 s and without a save.
     args.signals_to_handle = ",".join(left) or "SIGQUIT"
     return args
+
+
+def _set_environment(args: argparse.Namespace, *, nodes: int, ranks_here: int) -> None:
+    """Give the ranks what follows from this node's facts, and say so."""
+    meeting = args.rdzv_endpoint or args.master_addr
+    host = meeting.rpartition(":")[0] if meeting.count(":") == 1 else meeting
+    facts = look(
+        ranks_here=ranks_here,
+        nodes=nodes,
+        endpoint_host=host.strip("[]"),
+        cuda=torch.cuda.is_available(),
+        environment=os.environ,
+    )
+    decided = decide(facts)
+    for setting in decided.settings:
+        os.environ[setting.name] = setting.value
+    if decided.settings:
+        tell(f"{_PROGRAM}: set for the ranks: {'; '.join(map(str, decided.settings))}")
+    for warning in decided.warnings:
+        tell(f"{_PROGRAM}: warning: {warning}")
 
 
 def _run_with_restarts(args: argparse.Namespace, handover: "_SignalHandover", folder: Path | None) -> Ending:

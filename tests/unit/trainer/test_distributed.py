@@ -39,6 +39,26 @@ def test_half_an_environment_names_what_is_missing() -> None:
         read_place({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"})
 
 
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "3"}, "srun has started 8 processes"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun has started 2"),
+        ({"PMI_SIZE": "2"}, "mpiexec has started 2"),
+        ({"MASTER_ADDR": "127.0.0.1", "ACCELERATE_MIXED_PRECISION": "no"}, "--multi_gpu"),
+    ],
+)
+def test_processes_of_another_launcher_do_not_each_train_alone(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_place(environment)
+    assert read_place({**environment, **TORCHRUN}).world_size == 8
+
+
+def test_one_process_of_another_launcher_is_alone() -> None:
+    assert read_place({"SLURM_STEP_NUM_TASKS": "1", "MASTER_ADDR": "n0"}) == ALONE
+    assert read_place({"ACCELERATE_MIXED_PRECISION": "bf16"}) == ALONE
+
+
 def test_cpu_is_taken_when_asked_for() -> None:
     assert choose_device("cpu", ALONE) == torch.device("cpu")
 

@@ -17,6 +17,8 @@ from clockgate_trainer.errors import ConfigError, PeerLostError
 from clockgate_trainer.flags.table import Settings
 
 _SIGNS_OF_A_LOST_PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset", "Timed out")
+# How many processes other launchers say that they have started, each of which would take itself for the only rank.
+_OTHER_LAUNCHERS = (("SLURM_STEP_NUM_TASKS", "srun"), ("OMPI_COMM_WORLD_SIZE", "mpirun"), ("PMI_SIZE", "mpiexec"))
 _WANTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 # Pieces that a slow network moves well within the patience of a meeting.
@@ -46,8 +48,11 @@ class Place:
 
 
 def read_place(environment: Mapping[str, str]) -> Place:
-    """Read torchrun's variables. Raises ConfigError when some are missing or are no numbers."""
+    """Read torchrun's variables. Raises ConfigError when some are missing or are no numbers, and when another launcher
+    has started several processes that do not know of each other.
+    """
     if "WORLD_SIZE" not in environment:
+        _demand_to_be_alone(environment)
         return Place(0, 1, 0, 1)
     missing = [name for name in _WANTED if name not in environment]
     if missing:
@@ -59,6 +64,21 @@ def read_place(environment: Mapping[str, str]) -> Place:
     if rank >= world_size:
         raise ConfigError(f"RANK is {rank}: wanted less than WORLD_SIZE, {world_size}")
     return Place(rank, world_size, local_rank, local_world_size)
+
+
+def _demand_to_be_alone(environment: Mapping[str, str]) -> None:
+    for name, launcher in _OTHER_LAUNCHERS:
+        if environment.get(name, "1") not in ("1", ""):
+            raise ConfigError(
+                f"{launcher} has started {environment[name]} processes ({name}) and WORLD_SIZE is not set: each would "
+                "train alone. Let it start one `clockgate-train launch` (or torchrun) per node, which starts the ranks"
+            )
+    if "ACCELERATE_MIXED_PRECISION" in environment and "MASTER_ADDR" in environment:
+        # What accelerate does with --num_processes on a machine with fewer than two GPUs.
+        raise ConfigError(
+            "accelerate launch was asked for several processes and has started one: give it --multi_gpu, or use "
+            "clockgate-train launch"
+        )
 
 
 def choose_device(wanted: str, place: Place) -> torch.device:
