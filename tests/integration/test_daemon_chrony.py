@@ -1,6 +1,7 @@
 """clockgated beside a real pair of chronyd: an island and a client that is truly synchronised to it."""
 
 import json
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -75,12 +76,16 @@ def test_client_of_an_island_is_synchronized_but_not_traceable(pair: ChronyPair,
         assert "UTC bound       unknown" in shown.stdout
         assert "ISLAND: " in shown.stdout
         assert "±0 " not in shown.stdout
+        # What chronyc would show.
+        assert re.search(r"^  source 127\.0\.0\.1 +selected, stratum \d+, poll ", shown.stdout, re.MULTILINE)
 
         as_json = json.loads(daemon.ctl("status", "--json").stdout)
         assert as_json["usable"] is True
         assert as_json["reference"]["traceable"] == "no"
         assert as_json["utc_bound_ns"] is None
         assert as_json["relative_bound_ns"] > 0
+        assert as_json["time_daemon"]["leap status"] == "normal"
+        assert {"root delay", "root dispersion", "skew"} <= set(as_json["time_daemon"])
 
 
 def test_island_itself_has_no_bound_and_never_zero(pair: ChronyPair, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ again at the drift that we promise (RFC 5905, section 11.2; chronyd ages it at i
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
+from clockgated.clock.details import chrony_details
 from clockgated.clock.model import Evidence, Reason, ReasonCode, Reference, SourceKind, Traceability
 from clockgated.clock.report import ChronyReport, LeapStatus, SourceLine, Tracking
 from clockgated.units import NS_PER_MS, NS_PER_S, PPB_PER_PPM
@@ -60,7 +61,8 @@ def chrony_evidence(
     """
     tracking = report.tracking
     if tracking.ref_id == _UNSYNCHRONISED_REF_ID or _is_local(tracking.ref_id):
-        return _without_bound(tracking, as_of_boot_ns, steering_id)
+        without = _without_bound(tracking, as_of_boot_ns, steering_id)
+        return replace(without, details=chrony_details(report, wall_ns))
     traceability, remarks, assumptions = _traceability(report)
     bound_ns = _bound_ns(tracking, wall_ns, policy)
     is_leaping = tracking.leap_status is LeapStatus.UNSYNCHRONISED
@@ -89,6 +91,7 @@ def chrony_evidence(
         is_combined=any(line.is_combined for line in report.sources),
         oldest_sample_ns=_oldest_sample_ns(report.sources),
         last_offset_ns=tracking.last_offset_ns,
+        details=chrony_details(report, wall_ns),
     )
 
 

@@ -95,6 +95,14 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Detail:
+    """One thing that the time daemon says about itself, in words for people."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
 class Reference:
     """What the clock follows. `identity` is equal on two nodes exactly when they follow the same reference."""
 
@@ -142,6 +150,7 @@ class Evidence:
     oldest_sample_ns: int | None = None
     last_offset_ns: int | None = None
     estimate_95_ns: int | None = None
+    details: tuple[Detail, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +166,7 @@ class Silence:
 class Reading:
     """The published value. Immutable; expires at `void_after_boot_ns`. Bounds are those at `as_of_boot_ns`.
 
-    `estimate_95_ns` is for people and plots; no verdict uses it.
+    `estimate_95_ns` is for people and plots, `details` for people; no verdict uses them.
     """
 
     state: ClockState
@@ -175,3 +184,4 @@ class Reading:
     offset_ns: int | None
     sequence: int
     estimate_95_ns: int | None = None
+    details: tuple[Detail, ...] = ()

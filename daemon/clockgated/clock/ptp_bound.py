@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from clockgated.clock.details import ptp_details
 from clockgated.clock.model import Evidence, Reason, ReasonCode, Reference, SourceKind, Traceability
 from clockgated.clock.ptp_report import PortState, PtpReport, SystemOffset
 from clockgated.clock.ptp_window import PtpWindow, age_ns, extended
@@ -166,6 +167,7 @@ def judge(report: PtpReport, look: PtpLook, window: PtpWindow, policy: PtpPolicy
         update_id=None if report.ingress_ns is None else str(report.ingress_ns),
         is_provisional=len(window.syncs) < policy.min_syncs,
         estimate_95_ns=_estimate_95_ns(look, window) if terms else None,
+        details=ptp_details(report),
     )
     return PtpJudgement(evidence, window, terms)
 

@@ -21,6 +21,7 @@ from clockgated.clock.breach import Breach, aged, breach_of, forgotten, settled
 from clockgated.clock.continuity import Continuity
 from clockgated.clock.model import (
     ClockState,
+    Detail,
     Evidence,
     Reading,
     Reason,
@@ -63,6 +64,7 @@ class Track:
     promise: Promise | None = None
     breach: Breach | None = None
     estimate_95_ns: int | None = None
+    details: tuple[Detail, ...] = ()
 
 
 def start(kind: SourceKind, now_boot_ns: int, epoch: int = 1, sequence: int = 0) -> Track:
@@ -141,6 +143,7 @@ def reading_of(track: Track, boot_id: str, policy: StatePolicy) -> Reading:
         offset_ns=track.offset_ns,
         sequence=track.sequence,
         estimate_95_ns=track.estimate_95_ns,
+        details=track.details,
     )
 
 
@@ -157,6 +160,7 @@ def _noted(track: Track, measurement: Evidence | Silence) -> Track:
             assumptions=(),
             reasons=(measurement.reason,),
             estimate_95_ns=None,
+            details=(),
         )
     return replace(
         track,
@@ -168,6 +172,7 @@ def _noted(track: Track, measurement: Evidence | Silence) -> Track:
         assumptions=measurement.assumptions,
         reasons=measurement.faults + measurement.remarks,
         estimate_95_ns=measurement.estimate_95_ns,
+        details=measurement.details,
     )
 
 

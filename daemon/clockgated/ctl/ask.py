@@ -9,9 +9,16 @@ from clockgated.ctl import address
 
 
 def newest_reading(channel: grpc.Channel, path: address.Address) -> tuple[clock_pb2.Reading, int]:
-    """The newest reading and, from its own age and ours, the time now in its CLOCK_BOOTTIME; rather late than early.
+    """As newest_answer, the reading alone."""
+    answer, now_boot_ns = newest_answer(channel, path)
+    return answer.reading, now_boot_ns
 
-    Raises UnreachableError, which names `path`.
+
+def newest_answer(channel: grpc.Channel, path: address.Address) -> tuple[clock_pb2.GetReadingResponse, int]:
+    """The newest reading with what the time daemon says, and the time now in the reading's CLOCK_BOOTTIME.
+
+    The time comes from the reading's own age and ours, rather late than early. Raises UnreachableError, which names
+    `path`.
     """
     asked_mono_ns = time.monotonic_ns()
     try:
@@ -21,7 +28,7 @@ def newest_reading(channel: grpc.Channel, path: address.Address) -> tuple[clock_
     except grpc.RpcError as error:
         raise address.unreachable(path, error) from None
     reading = response.reading
-    return reading, reading.as_of_boot_ns + reading.age_ns + time.monotonic_ns() - asked_mono_ns
+    return response, reading.as_of_boot_ns + reading.age_ns + time.monotonic_ns() - asked_mono_ns
 
 
 def newest_epochs(channel: grpc.Channel, path: address.Address) -> list[clock_pb2.Epoch]:

@@ -280,15 +280,17 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _show_once(channel: grpc.Channel, path: address.Address, options: argparse.Namespace) -> int:
-    reading, now_boot_ns = ask.newest_reading(channel, path)
+    answer, now_boot_ns = ask.newest_answer(channel, path)
+    reading, details = answer.reading, answer.details
     is_terminal = sys.stdout.isatty()
     if options.json:
-        print(json.dumps(status.as_json(reading, now_boot_ns), indent=None if options.watch else 2), flush=True)
+        shown = status.as_json(reading, now_boot_ns, details)
+        print(json.dumps(shown, indent=None if options.watch else 2), flush=True)
     else:
         before = _CLEAR_SCREEN if options.watch and is_terminal else ""
         after = "\n" if options.watch and not is_terminal else ""
         in_colour = is_terminal and not os.environ.get("NO_COLOR")
-        print(before + status.render(reading, now_boot_ns, in_colour=in_colour) + after, flush=True)
+        print(before + status.render(reading, now_boot_ns, details, in_colour=in_colour) + after, flush=True)
     return EXIT_YES if status.is_usable(reading, now_boot_ns) else EXIT_NO
 
 

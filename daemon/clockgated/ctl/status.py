@@ -1,6 +1,7 @@
 """The status as a person and as a script want it: pure functions of one reading and the time."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from clockgate.rule import relative_bound_at, utc_bound_at
@@ -20,8 +21,13 @@ def is_usable(reading: clock_pb2.Reading, now_boot_ns: int) -> bool:
     return is_current and reading.state in _USABLE and reading.HasField("relative_bound_ns")
 
 
-def as_json(reading: clock_pb2.Reading, now_boot_ns: int) -> dict[str, Any]:
-    """The reading under stable keys with units, None for what is absent. `*_now_ns` are grown to `now_boot_ns`."""
+def as_json(
+    reading: clock_pb2.Reading, now_boot_ns: int, details: Sequence[clock_pb2.SourceDetail] = ()
+) -> dict[str, Any]:
+    """The reading under stable keys with units, None for what is absent. `*_now_ns` are grown to `now_boot_ns`.
+
+    `details` are texts for people under names that may change.
+    """
     reference = reading.reference
     return {
         "state": state_name(reading),
@@ -50,11 +56,18 @@ def as_json(reading: clock_pb2.Reading, now_boot_ns: int) -> dict[str, Any]:
         "sequence": reading.sequence,
         "reasons": [{"code": reason_name(reason), "detail": reason.detail} for reason in reading.reasons],
         "assumptions": list(reading.assumptions),
+        "time_daemon": {one.name: one.value for one in details},
     }
 
 
-def render(reading: clock_pb2.Reading, now_boot_ns: int, *, in_colour: bool) -> str:
-    """The reading as lines for a person, bounds grown to `now_boot_ns`."""
+def render(
+    reading: clock_pb2.Reading,
+    now_boot_ns: int,
+    details: Sequence[clock_pb2.SourceDetail] = (),
+    *,
+    in_colour: bool,
+) -> str:
+    """The reading as lines for a person, bounds grown to `now_boot_ns`, and below it what the time daemon says."""
     rows = [
         ("relative bound", _bound(relative_bound_at(reading, now_boot_ns), reading)),
         ("UTC bound", _bound(utc_bound_at(reading, now_boot_ns), reading)),
@@ -71,6 +84,10 @@ def render(reading: clock_pb2.Reading, now_boot_ns: int, *, in_colour: bool) -> 
     ]
     lines = [_headline(reading, now_boot_ns, in_colour=in_colour)]
     lines += [f"  {name:<16}{printable(value)}" for name, value in rows]
+    if details:
+        widest = max(len(printable(one.name)) for one in details)
+        lines.append("the time daemon says")
+        lines += [f"  {printable(one.name):<{widest}}  {printable(one.value)}" for one in details]
     return "\n".join(lines)
 
 

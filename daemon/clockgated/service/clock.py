@@ -9,7 +9,8 @@ from clockgate.v1 import clock_pb2, clock_pb2_grpc
 from clockgated import host
 from clockgated.memory.epochs import Disruption
 from clockgated.publish import Publisher
-from clockgated.service.convert import epoch_message, reading_message
+from clockgated.service.convert import detail_messages, epoch_message, reading_message
+from clockgated.service.turns import Turns
 
 # A stream owes a message a second; the rest is for getting it out.
 _LONGEST_QUIET_S = 0.9
@@ -33,22 +34,28 @@ class ClockServicer(clock_pb2_grpc.ClockServicer):
         self._publisher = publisher
         self._epochs = epochs
         self._stopping = stopping
+        self._turns = Turns()
         self._now_boot_ns = now_boot_ns
 
     def GetReading(  # noqa: N802 - named by the API
         self, request: clock_pb2.GetReadingRequest, context: grpc.ServicerContext
     ) -> clock_pb2.GetReadingResponse:
         """Answer with the newest reading at once."""
-        return clock_pb2.GetReadingResponse(reading=reading_message(self._publisher.latest(), self._now_boot_ns()))
+        reading = self._publisher.latest()
+        message = reading_message(reading, self._now_boot_ns())
+        return clock_pb2.GetReadingResponse(reading=message, details=detail_messages(reading))
 
     def WatchReadings(  # noqa: N802 - named by the API
         self, request: clock_pb2.WatchReadingsRequest, context: grpc.ServicerContext
     ) -> Iterator[clock_pb2.WatchReadingsResponse]:
         """Send the newest reading now, on every change, and at least once a second."""
-        while not self._stopping.is_set():
-            reading = self._publisher.latest()
-            yield clock_pb2.WatchReadingsResponse(reading=reading_message(reading, self._now_boot_ns()))
-            self._publisher.wait_newer(reading.sequence, _LONGEST_QUIET_S)
+        with self._turns.one() as behind_s:
+            while not self._stopping.is_set():
+                reading = self._publisher.latest()
+                yield clock_pb2.WatchReadingsResponse(reading=reading_message(reading, self._now_boot_ns()))
+                self._publisher.wait_newer(reading.sequence, _LONGEST_QUIET_S - behind_s)
+                if behind_s > 0:
+                    self._stopping.wait(behind_s)
         context.abort(grpc.StatusCode.UNAVAILABLE, "clockgated is stopping; connect again")
 
     def ListEpochs(  # noqa: N802 - named by the API

@@ -41,6 +41,11 @@ def reading_message(reading: Reading, now_boot_ns: int) -> clock_pb2.Reading:
     return message
 
 
+def detail_messages(reading: Reading) -> list[clock_pb2.SourceDetail]:
+    """The messages for what the time daemon said about itself."""
+    return [clock_pb2.SourceDetail(name=_text(one.name), value=_text(one.value)) for one in reading.details]
+
+
 def epoch_message(disruption: Disruption) -> clock_pb2.Epoch:
     """The message for one line of the journal."""
     message = clock_pb2.Epoch(

@@ -62,6 +62,7 @@ def _through_ptp(chrony: Evidence, feed: Feeding) -> Evidence:
         is_provisional=ptp.is_provisional,
         last_offset_ns=None,
         estimate_95_ns=ptp.estimate_95_ns,
+        details=ptp.details + chrony.details,
     )
 
 

@@ -390,18 +390,47 @@ class GetReadingResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     READING_FIELD_NUMBER: builtins.int
+    DETAILS_FIELD_NUMBER: builtins.int
     @property
     def reading(self) -> global___Reading:
         """The newest reading; always set."""
+    @property
+    def details(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SourceDetail]:
+        """What the time daemon said about itself in the same measurement, for people: what chronyc and pmc would show. Names
+        and values may change between releases. Empty when it said nothing.
+        """
     def __init__(
         self,
         *,
         reading: global___Reading | None = ...,
+        details: collections.abc.Iterable[global___SourceDetail] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["reading", b"reading"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["reading", b"reading"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["details", b"details", "reading", b"reading"]) -> None: ...
 
 global___GetReadingResponse = GetReadingResponse
+
+@typing_extensions.final
+class SourceDetail(google.protobuf.message.Message):
+    """SourceDetail is one thing that a time daemon says about itself."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """What it is, for instance "root delay" or "source 192.0.2.1"."""
+    value: builtins.str
+    """Its value with its unit."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["name", b"name", "value", b"value"]) -> None: ...
+
+global___SourceDetail = SourceDetail
 
 @typing_extensions.final
 class WatchReadingsRequest(google.protobuf.message.Message):

@@ -132,6 +132,7 @@ def test_json_has_stable_keys_and_null_for_what_is_absent() -> None:
         "sequence": 7,
         "reasons": [],
         "assumptions": ["the oscillator drifts by at most 50 ppm"],
+        "time_daemon": {},
     }  # fmt: skip
 
 
@@ -170,3 +171,14 @@ def test_shown_width_is_never_below_the_true_one(size_ns: int) -> None:
     whole, _, fraction = number.partition(".")
     shown_ns = int(whole) * factor + int(fraction or 0) * factor // 10 ** len(fraction)
     assert size_ns <= shown_ns <= size_ns * 1.001 + 1 + factor * (size_ns >= 1000 * SECOND)
+
+
+def test_what_the_time_daemon_says_stands_below_in_columns() -> None:
+    details = [
+        clock_pb2.SourceDetail(name="skew", value="0.1 ppm"),
+        clock_pb2.SourceDetail(name="root delay", value="2 ms\x1b[2J"),
+    ]
+    message = reading_message(GOOD, GOOD.as_of_boot_ns)
+    lines = status.render(message, GOOD.as_of_boot_ns, details, in_colour=False).splitlines()
+    assert lines[-3:] == ["the time daemon says", "  skew        0.1 ppm", "  root delay  2 ms\\x1b[2J"]
+    assert status.as_json(message, GOOD.as_of_boot_ns, details)["time_daemon"]["skew"] == "0.1 ppm"
