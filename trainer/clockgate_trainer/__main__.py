@@ -1,4 +1,4 @@
-"""`clockgate-train`: trains; `launch` starts ranks, `verify` checks checkpoints, `repair` mends a run folder."""
+"""`clockgate-train`: trains; `launch` starts ranks, `verify` checks checkpoints, `generate` and `merge` use them."""
 
 import logging
 import os
@@ -19,8 +19,11 @@ from clockgate_trainer.tell import let_go_of_stderr, tell, to_nowhere
 
 # Each of these takes seconds to import torch and its kin, which help, version and flag errors do without.
 _COMMANDS = {
+    "evaluate": "clockgate_trainer.evaluate",
+    "generate": "clockgate_trainer.generate",
     "launch": "clockgate_trainer.launch",
     "lint": "clockgate_trainer.lint.command",
+    "merge": "clockgate_trainer.export.merge_command",
     "plan": "clockgate_trainer.planner.command",
     "repair": "clockgate_trainer.checkpoint.repair_command",
     "verify": "clockgate_trainer.checkpoint.verify_command",

@@ -134,8 +134,6 @@ def test_wrong_value_names_flag_value_and_what_is_wanted(argv: list[str], named:
 @pytest.mark.parametrize(
     "argv",
     [
-        ["--report_to", "wandb"],
-        ["--do_train", "false"],
     ],
 )
 def test_flag_that_is_not_honoured_is_refused_by_name(argv: list[str]) -> None:

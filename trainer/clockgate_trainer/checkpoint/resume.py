@@ -134,6 +134,21 @@ def load(
     )
 
 
+def newest_verified(output_dir: Path, files: Files = HOST) -> Found:
+    """The newest checkpoint of a run folder that is as it was written. Changes nothing.
+
+    Raises ConfigError when there is none.
+    """
+    try:
+        found, broken = choose(_newest_first(output_dir, files))
+    except OSError as error:
+        raise _cannot_use(output_dir, error) from error
+    if found is None:
+        listed = f": the broken ones are\n{_listed(broken)}" if broken else ""
+        raise ConfigError(f"{output_dir} holds no verified checkpoint{listed}")
+    return Found(found.path, found.step, broken)
+
+
 def demand_settings(state: TrainState, wanted: Mapping[str, object]) -> None:
     """Raise ConfigError that names every setting of `state` that differs from `wanted`, the ones of this run.
 

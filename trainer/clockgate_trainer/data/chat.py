@@ -4,9 +4,10 @@ Where the template marks generations itself, its marks count. Else each answer i
 when the assistant's message is added to the messages before it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from clockgate_trainer.data.formats import Chat
+from clockgate_trainer.data.formats import Chat, Message
 from clockgate_trainer.data.record import BadRowError, Kind
 from clockgate_trainer.data.tokens import LayOut
 from clockgate_trainer.errors import ConfigError
@@ -33,6 +34,14 @@ def chat_layout(tokenizer: Any, name: str) -> LayOut:
         return _by_marks(tokenizer, turns) if marked else _by_prefix(tokenizer, turns)
 
     return lay_out
+
+
+def chat_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
+    """Token ids of `messages` with the mark behind which the assistant answers. Raises BadRowError, as a layout does."""
+    turns = [{"role": message.role, "content": message.content} for message in messages]
+    text = _apply(tokenizer, turns, tokenize=False, add_generation_prompt=True)
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
 
 
 def _by_marks(tokenizer: Any, turns: list[dict[str, str]]) -> tuple[list[int], list[bool]]:

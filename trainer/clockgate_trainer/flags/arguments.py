@@ -10,7 +10,7 @@ _EVAL = "evaluation computes as training does"
 _HUB = "nothing is uploaded: push the finished checkpoint folder with huggingface-cli upload"
 _LOADER = "data are tokenized once and read from a memory map: there are no loader processes"
 _SHARDED = "every rank holds a copy of the quantised base, or one process splits its layers (--device_map auto)"
-_TRACKER = "read metrics.jsonl in the run folder"
+_TRACKER = "sinks of --report_to read their own variables, such as WANDB_PROJECT and TENSORBOARD_LOGGING_DIR"
 _LOGGING = "events.jsonl and metrics.jsonl are always written"
 _FUSED = "layers of quantised models with float32 norms are not patched"
 _SAVED = "a checkpoint always holds all that a bit-identical resume needs"
@@ -36,7 +36,7 @@ ARGUMENTS = (
     Unsupported("liger_kernel_config", Type.TEXT, (), _FUSED),
     Unsupported("neftune_noise_alpha", Type.FLOAT, (0.0,), "embeddings get no noise"),
     Unsupported("torch_empty_cache_steps", Type.INT, (), "set PYTORCH_CUDA_ALLOC_CONF instead"),
-    Unsupported("auto_find_batch_size", Type.BOOL, (False,), "clockgate-train plan says what fits"),
+    Unsupported("auto_find_batch_size", Type.BOOL, (False, True), "micro-batches that do not fit are always halved"),
     Unsupported("logging_first_step", Type.BOOL, (False, True), _LOGGING),
     Unsupported("log_on_each_node", Type.BOOL, (False, True), _LOGGING),
     Unsupported("logging_nan_inf_filter", Type.BOOL, (False,), "a loss that is no number is shown as it is"),

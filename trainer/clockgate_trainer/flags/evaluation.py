@@ -49,6 +49,10 @@ class EvaluationFlags:
     )
     max_eval_samples: int | None = declare(None, GROUP, "evaluate on the first N of them", low=1, unset="all")
     per_device_eval_batch_size: int = declare(8, GROUP, "rows per rank that are evaluated at once", low=1)
+    do_predict: bool = declare(
+        False, GROUP, "after the last step answer the rows that are not trained on, into predictions.jsonl"
+    )
+    predict_with_generate: bool = declare(False, GROUP, "--do_predict always generates; without it this has no effect")
     load_best_model_at_end: bool = declare(
         False,
         GROUP,
@@ -77,7 +81,7 @@ class EvaluationFlags:
     @property
     def wants_rows(self) -> bool:
         """Whether rows that are not trained on are read."""
-        return self.scores_rows
+        return self.scores_rows or self.do_predict
 
     @property
     def scores_rows(self) -> bool:
@@ -150,8 +154,11 @@ def evaluation_notices(flags: EvaluationFlags) -> Iterator[str]:
     if flags.eval_strategy == "no":
         yield from (f"--{name} has no effect without --eval_strategy" for name in given("eval_delay"))
     if not flags.evaluates:
-        names = given("eval_on_start", "per_device_eval_batch_size")
+        names = given("eval_on_start", *(() if flags.do_predict else ("per_device_eval_batch_size",)))
         yield from (f"--{name} has no effect without --do_eval or --do_mmlu_eval" for name in names)
+    if not flags.do_predict:
+        names = given("predict_with_generate")
+        yield from (f"--{name} has no effect without --do_predict" for name in names)
     if not flags.wants_rows:
         names = given("eval_dataset", "max_eval_samples")
         yield from (f"--{name} has no effect without --do_eval" for name in names)

@@ -13,6 +13,10 @@ usage: clockgate-train [--flag value ...]        train
        clockgate-train launch [torchrun arguments] -- [--flag value ...]
        clockgate-train plan [--gpu NAME] [--gpus N] [--nodes N] [--json] [--flag value ...]
        clockgate-train lint PATH [...] [--json] [--fix OUT.jsonl] [--flag value ...]
+       clockgate-train generate [PATH] [--best] [--prompt TEXT | --prompts FILE] [--json] [--flag value ...]
+       clockgate-train merge PATH --output FOLDER [--best] [--base dequantised|full] [--flag value ...]
+       clockgate-train evaluate PATH [--best] [--json] [--flag value ...]
+       clockgate-train evaluate ratings FILE [...] [--baseline NAME] [--json]
        clockgate-train verify CHECKPOINT [...]
        clockgate-train repair FOLDER [--dry-run] [--json]
        clockgate-train --version

@@ -1,6 +1,6 @@
 """Named recipes: the published Guanaco scripts, and the table of the deployment guide that is quoted in docs. Pure.
 
-Flags of the command line win over a preset. The two families differ: see docs/recipes.md.
+Flags of the command line win over a preset. The two families differ: see docs/training.md.
 """
 
 import difflib

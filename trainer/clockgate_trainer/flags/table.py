@@ -101,6 +101,9 @@ class Settings(GenerationFlags, EvaluationFlags):
         None, _ADAPTER, "folder of an adapter to start from", unset="a new adapter, which changes nothing at first"
     )
 
+    do_train: bool = declare(
+        True, _TRAINING, "false: no step is taken; with --do_predict the weights that are there answer"
+    )
     max_steps: int = declare(10000, _TRAINING, "optimizer steps; -1: as many as --num_train_epochs takes", low=-1)
     num_train_epochs: float | None = declare(
         None,
@@ -147,6 +150,9 @@ class Settings(GenerationFlags, EvaluationFlags):
     seed: int = declare(42, _RUN, "seed of adapter and dropout", low=0, high=LARGEST_SEED)
     deterministic: bool = declare(False, _RUN, "only deterministic kernels: resume is bit-identical on CUDA too")
     logging_steps: int = declare(10, _RUN, "steps between two progress lines", low=1)
+    report_to: str = declare(
+        "none", _RUN, "send metrics to these too, separated by commas: tensorboard, wandb, mlflow and others; or all"
+    )
     ddp_timeout: float = declare(
         180.0, _RUN, "seconds until a silent rank in a gradient exchange is given up", low=1, high=WEEK_S
     )
@@ -262,10 +268,6 @@ FLAGS = _flags()
 _EVAL = "evaluate after the run with another tool"
 UNSUPPORTED = (
     Unsupported("remove_unused_columns", Type.BOOL, (False,)),
-    Unsupported("report_to", Type.TEXT, ("none",), "read metrics.jsonl in the run folder"),
-    Unsupported("do_train", Type.BOOL, (True,), "training is all that this command does"),
-    Unsupported("do_predict", Type.BOOL, (False,), _EVAL),
-    Unsupported("predict_with_generate", Type.BOOL, (False,), _EVAL),
     Unsupported("ddp_find_unused_parameters", Type.BOOL, (False,), "with adapters only false works"),
     Unsupported("logging_strategy", Type.TEXT, ("steps",), "use --logging_steps"),
     Unsupported("torch_compile", Type.BOOL, (False,)),

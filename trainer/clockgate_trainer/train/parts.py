@@ -11,8 +11,11 @@ from typing import Any
 import torch
 
 from clockgate_trainer.data.tokens import TokenData
+from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.evaluation.questions import Questions
 from clockgate_trainer.flags.table import Settings
+from clockgate_trainer.generation.answer import Speaker
+from clockgate_trainer.train.sinks import Sink
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,16 @@ def advise_plainly(settings: Settings, device: torch.device) -> str:
     )
 
 
+def no_sinks(settings: Settings) -> tuple[Sink, ...]:
+    """Metrics are in the run folder."""
+    return ()
+
+
+def cannot_speak(settings: Settings, model: Any) -> Speaker:
+    """Of a model that answers nothing. Raises ConfigError."""
+    raise ConfigError(f"--do_predict: a {type(model).__name__} generates no text; leave --do_predict out")
+
+
 @dataclass(frozen=True)
 class Parts:
     """Functions that every rank calls at the same points of a run.
@@ -69,8 +82,9 @@ class Parts:
     `input_ids`, `attention_mask`, `use_cache` and, where rows are packed, `position_ids`, returns an object with
     `logits`; `save` writes its trained weights into a folder, or `tensors`, copies of them, in their place;
     `load_adapter` puts those of a checkpoint's folder back. `make_scheduler` is given the number of optimizer steps.
-    `quieten` stops progress bars. `advise` says, in a sentence or more, what to change when memory is short. The first
-    three raise ConfigError.
+    `quieten` stops progress bars. `advise` says, in a sentence or more, what to change when memory is short.
+    `make_speaker` makes a model that is trained no further answer; `make_sinks`, for rank 0 alone, gives what
+    --report_to names. The first three and these two raise ConfigError.
     """
 
     read: Callable[[Settings], Corpus]
@@ -81,3 +95,5 @@ class Parts:
     quieten: Callable[[], None]
     save: Callable[[Settings, Any, Path, Tensors | None], None] = save_adapter
     advise: Callable[[Settings, torch.device], str] = advise_plainly
+    make_speaker: Callable[[Settings, Any], Speaker] = cannot_speak
+    make_sinks: Callable[[Settings], tuple[Sink, ...]] = no_sinks

@@ -7,6 +7,7 @@ from clockgate_trainer.checkpoint.resume import Found, demand_settings, load
 from clockgate_trainer.checkpoint.state import TrainState
 from clockgate_trainer.data.feed import Feed
 from clockgate_trainer.data.order import Split
+from clockgate_trainer.data.tokens import TokenData
 from clockgate_trainer.flags.parse import notices
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.train.distributed import Meeting, Place
@@ -14,14 +15,19 @@ from clockgate_trainer.train.exam import Exam, demand_same_exam, make_exam
 from clockgate_trainer.train.feeding import count_steps, describe, make_feed
 from clockgate_trainer.train.homes import Homes, find_together
 from clockgate_trainer.train.parts import Corpus
+from clockgate_trainer.train.predicting import demand_same_rows
 from clockgate_trainer.train.report import Reporter
 from clockgate_trainer.train.saving import identity
+from clockgate_trainer.train.shortage import in_pieces
 from clockgate_trainer.train.start import demand_same_run, together
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that has not begun. `state` is what the checkpoint `found` holds for this rank; both None on a new run."""
+    """A run that has not begun. `state` is what the checkpoint `found` holds for this rank; both None on a new run.
+
+    `held` are the rows that are not trained on, None without any.
+    """
 
     feed: Feed
     split: Split
@@ -30,6 +36,7 @@ class Plan:
     found: Found | None
     state: TrainState | None
     exam: Exam | None = None
+    held: TokenData | None = None
 
     @property
     def done_before(self) -> bool:
@@ -52,6 +59,8 @@ def make_plan(
     """
     corpus = together(meeting, lambda: read(settings))
     demand_same_run(meeting, settings, corpus.data)
+    if settings.do_predict:
+        demand_same_rows(meeting, corpus.held)
     for note in (*notices(settings), *corpus.notes):
         reporter.say(note)
     feed = together(meeting, lambda: make_feed(settings, corpus))
@@ -64,12 +73,19 @@ def make_plan(
         demand_same_exam(meeting, exam)
     wanted = identity(settings, total_steps, corpus.data.fingerprint)
     found = find_together(settings, place, meeting, homes)
+    if found is not None and not settings.do_train:
+        _tell(found, reporter)
+        return Plan(feed, split, total_steps, wanted, found, None, exam, corpus.held)
     state = None if found is None else together(meeting, lambda: _load(found, settings, place, wanted))
     if found is not None and state is not None:
         _tell(found, reporter)
+        resumed = split.in_micro_batches_of(state.cursor.get("micro_batch", split.micro_batch))
+        if resumed != split:
+            split = resumed
+            reporter.say(f"in {in_pieces(split)} on every rank, as the run before it did when memory was short")
         if state.world_size != place.world_size:
             reporter.say(f"it is of {state.world_size} ranks and this run has {place.world_size}: not bit-identical")
-    return Plan(feed, split, total_steps, wanted, found, state, exam)
+    return Plan(feed, split, total_steps, wanted, found, state, exam, corpus.held)
 
 
 def _load(found: Found, settings: Settings, place: Place, wanted: Mapping[str, object]) -> TrainState:

@@ -6,8 +6,11 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
+from clockgate_trainer.data.tokenizer import load_tokenizer
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.table import Settings
+from clockgate_trainer.generation.answer import Speaker
+from clockgate_trainer.generation.decode import Decoder, prepare
 from clockgate_trainer.planner.inventory import Inventory, read_config
 from clockgate_trainer.planner.relief import relief
 from clockgate_trainer.train.adapter import load_adapter
@@ -15,6 +18,8 @@ from clockgate_trainer.train.corpus import load_corpus
 from clockgate_trainer.train.model import build_model, check_model
 from clockgate_trainer.train.optim import make_optimizer, make_scheduler
 from clockgate_trainer.train.parts import Corpus, Parts, Tensors, advise_plainly, save_adapter
+from clockgate_trainer.train.precision import compute_dtype
+from clockgate_trainer.train.trackers import make_trackers
 from clockgate_trainer.train.whole import save_whole
 
 
@@ -39,6 +44,13 @@ def _advise(settings: Settings, device: torch.device) -> str:
     return relief(settings, shape, total)
 
 
+def _make_speaker(settings: Settings, model: Any) -> Speaker:
+    prepare(model)
+    dtype = compute_dtype(settings)
+    autocast = None if dtype is torch.float32 else dtype
+    return Decoder(model, load_tokenizer(settings), settings, seed=settings.seed, autocast=autocast)
+
+
 QLORA = Parts(
     read=_read,
     build_model=build_model,
@@ -48,4 +60,6 @@ QLORA = Parts(
     quieten=transformers_logging.disable_progress_bar,
     save=_save,
     advise=_advise,
+    make_speaker=_make_speaker,
+    make_sinks=make_trackers,
 )

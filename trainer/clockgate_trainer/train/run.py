@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from clockgate_trainer.data.order import Cursor
 from clockgate_trainer.errors import ConfigError, ExitCode, NoProgressError, TrainerError
 from clockgate_trainer.events import EventLog, MetricLog
 from clockgate_trainer.flags.evaluation import TRAIN_LOSS
+from clockgate_trainer.flags.optimizers import OPTIMIZERS
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.gate.exit import leave
 from clockgate_trainer.gate.gate import ClockGate, reason_names
@@ -37,6 +39,7 @@ from clockgate_trainer.train.distributed import (
 )
 from clockgate_trainer.train.evaluating import Examiner
 from clockgate_trainer.train.exam import Exam
+from clockgate_trainer.train.finish import keep_figures, return_to_best
 from clockgate_trainer.train.gating import make_gate
 from clockgate_trainer.train.homes import Homes, find_homes
 from clockgate_trainer.train.loop import Run, train
@@ -44,11 +47,14 @@ from clockgate_trainer.train.network import Network
 from clockgate_trainer.train.parts import Parts
 from clockgate_trainer.train.plan import Plan, make_plan
 from clockgate_trainer.train.precision import compute_dtype
+from clockgate_trainer.train.predicting import Predictor
 from clockgate_trainer.train.report import Reporter, Standing
 from clockgate_trainer.train.saving import Position, Saver
 from clockgate_trainer.train.scorer import Scorer
-from clockgate_trainer.train.start import rehearse, together
-from clockgate_trainer.train.trained import Trained
+from clockgate_trainer.train.shortage import is_shortage, rehearse
+from clockgate_trainer.train.sinks import Sinks
+from clockgate_trainer.train.start import together
+from clockgate_trainer.train.trained import Trained, count_parameters
 
 _CRASHED = 1
 _INTERRUPTED = 130
@@ -96,8 +102,7 @@ def _run_rank(rank: _Rank, environment: Mapping[str, str]) -> int:
         tell("clockgate-train: interrupted")
         outcome = _outcome(reporter, _INTERRUPTED, "interrupted from the keyboard")
     except Exception as err:  # noqa: BLE001 (the outermost frame: whatever it is, the outcome must be told)
-        tell(traceback.format_exc().rstrip())
-        outcome = _outcome(reporter, _CRASHED, f"rank {place.rank}: {type(err).__name__}: {err}", (place.rank,))
+        outcome = _short_outcome(rank, err) if is_shortage(err) else _crashed(rank, err)
     _tell_outcome(settings, place, reporter, outcome)
     if not place.alone and outcome.code not in _AGREED:
         leave(outcome.code, reporter.flush)
@@ -105,6 +110,21 @@ def _run_rank(rank: _Rank, environment: Mapping[str, str]) -> int:
     if dist.is_initialized():
         dist.destroy_process_group()
     return outcome.code
+
+
+def _crashed(rank: _Rank, error: Exception) -> Outcome:
+    tell(traceback.format_exc().rstrip())
+    number = rank.place.rank
+    return _outcome(rank.reporter, _CRASHED, f"rank {number}: {type(error).__name__}: {error}", (number,))
+
+
+def _short_outcome(rank: _Rank, error: Exception) -> Outcome:
+    """Memory ran short where no other rank could be told: in loading, in the exchange of gradients, in the update."""
+    number = rank.place.rank
+    cause = next(iter(str(error).splitlines()), type(error).__name__)
+    reason = f"rank {number} ran out of memory ({cause}). {rank.parts.advise(rank.settings, rank.device)}"
+    tell(f"clockgate-train: {reason}")
+    return _outcome(rank.reporter, ExitCode.CONFIG, reason, (number,))
 
 
 def _open_logs(settings: Settings, place: Place) -> Reporter:
@@ -152,9 +172,12 @@ def _train_at_home(rank: _Rank, environment: Mapping[str, str], meeting: Meeting
         writers = ", ".join(map(str, homes.writers))
         reporter.say(f"the run folder is not shared: ranks {writers} write a checkpoint each, in their own")
     plan = make_plan(settings, place, meeting, reporter, rank.parts.read, homes=homes)
-    if plan.done_before:
+    if plan.done_before and not settings.do_predict:
         reporter.say(f"nothing to do: step {plan.total_steps} is in a checkpoint already; raise --max_steps to go on")
         return _outcome(reporter, ExitCode.DONE, "all steps were done before")
+    sinks = together(meeting, lambda: rank.parts.make_sinks(settings) if place.leads else ())
+    if sinks:
+        reporter.send_to(Sinks(sinks, reporter.say))
     gate = make_gate(settings, place, meeting, environment, reporter)
     try:
         gate.install_signals()
@@ -162,10 +185,38 @@ def _train_at_home(rank: _Rank, environment: Mapping[str, str], meeting: Meeting
         if decision.step_verdict is StepVerdict.STOP:
             return _stop_at_launch(gate, plan, reporter, decision)
         model = together(meeting, lambda: _load_model(rank, plan))
+        if plan.done_before or not settings.do_train:
+            why = "all steps were done before" if plan.done_before else "no step was wanted"
+            return _predict(rank, plan, model, _outcome(reporter, ExitCode.DONE, why), gate=gate, meeting=meeting)
         demand_progress(meeting, place, settings.output_dir, plan.found, reporter)
-        return train(*_assemble(rank, plan, gate, model, homes))
+        run, position = _assemble(rank, plan, gate, model, homes)
+        outcome = _finished(rank, meeting, run, train(run, position))
+        return _predict(rank, plan, model, outcome, gate=gate, meeting=meeting) if settings.do_predict else outcome
     finally:
         gate.close()
+
+
+def _finished(rank: _Rank, meeting: Meeting, run: Run, outcome: Outcome) -> Outcome:
+    """What follows the loop, when it did all its steps. A collective."""
+    folder, reporter = rank.settings.output_dir, rank.reporter
+    if outcome.code != ExitCode.DONE:
+        return outcome
+    if rank.place.leads and run.examiner is not None and run.examiner.latest is not None:
+        keep_figures(run.examiner.latest, folder, reporter)
+    if rank.settings.load_best_model_at_end:
+        load = partial(rank.parts.load_adapter, run.network.model)
+        return return_to_best(outcome, folder, meeting, reporter, load)
+    return outcome
+
+
+def _predict(rank: _Rank, plan: Plan, model: object, outcome: Outcome, *, gate: ClockGate, meeting: Meeting) -> Outcome:
+    """Predictions of a run that did all its steps, or wanted none; of a run that was stopped none. A collective."""
+    if outcome.code != ExitCode.DONE or plan.held is None:
+        return outcome
+    settings = rank.settings
+    speaker = together(meeting, lambda: rank.parts.make_speaker(settings, model))
+    size, folder = settings.per_device_eval_batch_size, settings.output_dir
+    return Predictor(speaker, plan.held, size, folder, rank.place, gate, meeting, rank.reporter).predict(outcome)
 
 
 def _load_model(rank: _Rank, plan: Plan) -> object:
@@ -208,7 +259,21 @@ def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Ho
         on_divergence=settings.on_divergence,
         score_steps=settings.save_steps if settings.best_metric == TRAIN_LOSS else None,
     )
-    rehearse(network, plan.feed, plan.split)
+
+    def advise() -> str:
+        return rank.parts.advise(settings, device)
+
+    kind = OPTIMIZERS[settings.optim]
+    split = rehearse(
+        network,
+        plan.feed,
+        plan.split,
+        meeting,
+        may_shrink=settings.oom_fallback,
+        state_bytes=0.0 if kind.paged else kind.moments * sum(each.numel() for each in network.parameters),
+        advise=advise,
+        say=reporter.say,
+    )
     if plan.state is None:
         # Ranks draw different dropout.
         rng.seed_everything(settings.seed + place.rank)
@@ -220,7 +285,9 @@ def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Ho
         # Of another number of ranks: no rank goes on from the random numbers of another one.
         rng.seed_everything(settings.seed + place.rank + place.world_size * plan.state.step)
         position = replace(saver.restore(plan.state), random=rng.capture(device))
-    reporter.begin(plan.total_steps, settings.logging_steps)
+    trained, every = count_parameters(model)
+    reporter.say(f"{trained:,} of {every:,} parameters are trained ({trained / every:.2%})", "parameters")
+    reporter.begin(plan.total_steps, settings.logging_steps, model)
     run = Run(
         rank=place.rank,
         total_steps=plan.total_steps,
@@ -228,13 +295,15 @@ def _assemble(rank: _Rank, plan: Plan, gate: ClockGate, model: object, homes: Ho
         max_grad_norm=settings.max_grad_norm,
         max_bad_steps=settings.max_bad_steps,
         feed=plan.feed,
-        split=plan.split,
+        split=split,
         network=network,
         optimizer=optimizer,
         scheduler=scheduler,
         gate=gate,
         saver=saver,
         reporter=reporter,
+        may_shrink=settings.oom_fallback,
+        advise=advise,
         examiner=None if plan.exam is None else _examiner(rank, plan.exam, network, gate, meeting),
     )
     return run, position
