@@ -187,12 +187,13 @@ class GpuPath:
 
 @dataclass(frozen=True)
 class GpuLook:
-    """All GPUs. `trouble` is why the library, which is there, cannot be used."""
+    """All GPUs. `trouble` is why the library, which is there, cannot be used; `errors` are Xids since it was opened."""
 
     driver_version: str | None = None
     gpus: tuple[Gpu, ...] = ()
     paths: tuple[GpuPath, ...] = ()
     trouble: str | None = None
+    errors: tuple["KernelEvent", ...] = ()
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,9 @@ def _found(look: NodeLook, history: History, now_boot_ns: int, limits: NodeConfi
     if look.gpus and limits.gpus:
         devices = look.platform.nvidia_devices if look.platform else ()
         yield from judge_gpus(look.gpus, devices, history, limits)
-    yield from judge_xids(events, gpus, now_boot_ns, hold_ns)
+    # The kernel log says more of an error than the library does: of two findings on one it is the later one.
+    errors = look.gpus.errors if look.gpus else ()
+    yield from judge_xids((*errors, *events), gpus, now_boot_ns, hold_ns)
 
 
 def _overdue(overdue: Iterable[Overdue], now_boot_ns: int) -> Iterable[Finding]:

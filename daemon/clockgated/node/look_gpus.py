@@ -4,7 +4,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from clockgated.node.facts import Gpu, GpuLook, GpuPath, NvLink
+from clockgated import host
+from clockgated.node.facts import Gpu, GpuLook, GpuPath, KernelEvent, NvLink
+from clockgated.node.kernel_log import gathered
 from clockgated.node.nvml import LIBRARY, Device, Nvml, NvmlError
 
 _GPU_SENSOR, _SLOWDOWN = 0, 1  # nvmlTemperatureSensors_t, nvmlTemperatureThresholds_t
@@ -22,6 +24,8 @@ class GpuWatch:
         self._library: Nvml | None = None
         self._peers: dict[tuple[str, int], str] = {}
         self._levels: dict[tuple[str, str], str] = {}
+        self._watched: dict[int, str] = {}
+        self._errors: tuple[KernelEvent, ...] = ()
 
     def look(self) -> GpuLook:
         """All GPUs now."""
@@ -44,6 +48,7 @@ class GpuWatch:
         if self._library is not None:
             self._library.close()
             self._library = None
+            self._watched = {}
 
     def _looked(self, library: Nvml) -> GpuLook:
         gpus, devices = [], {}
@@ -54,10 +59,13 @@ class GpuWatch:
             try:
                 gpu = self._gpu(index, device)
                 devices[index] = device
+                self._watch_errors(library, device, gpu)
             except NvmlError as error:
                 gpu = Gpu(index, trouble=str(error))
             gpus.append(gpu)
-        return GpuLook(library.driver_version(), tuple(gpus), tuple(self._paths(gpus, devices)))
+        return GpuLook(
+            library.driver_version(), tuple(gpus), tuple(self._paths(gpus, devices)), errors=self._new_errors(library)
+        )
 
     def _gpu(self, index: int, device: Device) -> Gpu:
         pci, memory, busy = device.pci(), device.memory(), device.utilization()
@@ -88,6 +96,21 @@ class GpuWatch:
             has_failed_rows=bool(rows[3]) if rows else None,
             numa_node=device.number("nvmlDeviceGetNumaNodeId"),
         )
+
+    def _watch_errors(self, library: Nvml, device: Device, gpu: Gpu) -> None:
+        number = device.handle.value or 0
+        if number not in self._watched:
+            self._watched[number] = gpu.pci_address.rpartition(".")[0]
+            library.watch_errors(device)
+
+    def _new_errors(self, library: Nvml) -> tuple[KernelEvent, ...]:
+        now_boot_ns = host.boot_ns()
+        new = (
+            KernelEvent("xid", self._watched.get(number, ""), f"the driver reported Xid {xid}", now_boot_ns, code=xid)
+            for number, xid in library.errors()
+        )
+        self._errors = gathered((*self._errors, *new))
+        return self._errors
 
     def _nvlinks(self, uuid: str, device: Device) -> list[NvLink]:
         links = []

@@ -31,9 +31,24 @@ def look_host(roots: Roots) -> HostLook:
     )
 
 
-def look_disks(folders: tuple[str, ...]) -> tuple[Disk, ...]:
+def look_disks(folders: tuple[str, ...], roots: Roots) -> tuple[Disk, ...]:
     """The file systems of `folders`; a folder that is not there yet is judged by the nearest one above it."""
-    return tuple(_disk(folder) for folder in dict.fromkeys(folders))
+    mounts = raw_text_of(roots.proc / "self/mountinfo") or ""
+    return tuple(_disk(folder, mounts) for folder in dict.fromkeys(folders))
+
+
+def is_device_read_only(mounts: str, device: int) -> bool | None:
+    """Whether the file system on `device` (st_dev) takes no writes, by /proc/self/mountinfo; None when it is not there.
+
+    Not whether this mount of it does: a sandbox shows most of them read-only.
+    """
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        mounted, dash, system = line.partition(" - ")
+        fields, words = mounted.split(" "), system.split(" ")
+        if dash and len(fields) > 2 and fields[2] == number and len(words) > 2:
+            return "ro" in words[2].split(",")
+    return None
 
 
 def parse_pressure(text: str, kind: str) -> float | None:
@@ -102,12 +117,12 @@ def _critical(zone: Path) -> float | None:
     return min(points, default=None)
 
 
-def _disk(folder: str) -> Disk:
+def _disk(folder: str, mounts: str) -> Disk:
     path = Path(folder)
     while not path.exists() and path != path.parent:
         path = path.parent
     try:
-        told = os.statvfs(path)
+        told, device = os.statvfs(path), path.stat().st_dev
     except OSError:
         return Disk(folder)
     return Disk(
@@ -117,5 +132,5 @@ def _disk(folder: str) -> Disk:
         # Zero of both: the file system makes room for files as they come.
         total_files=told.f_files or None,
         free_files=told.f_favail if told.f_files else None,
-        is_read_only=bool(told.f_flag & os.ST_RDONLY),
+        is_read_only=is_device_read_only(mounts, device),
     )

@@ -13,6 +13,9 @@ LIBRARY = "libnvidia-ml.so.1"
 NOT_SUPPORTED = 3
 GPU_IS_LOST, RESET_REQUIRED, UNKNOWN = 15, 16, 999
 _TEXT_BYTES = 96
+_XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
+_MOST_ERRORS = 100
+"""In one look; the rest comes with the next."""
 _FUNCTION_NOT_FOUND = 13
 _MESSAGES = {
     1: "the library is not initialised", 2: "invalid argument", 4: "no permission", 9: "the driver is not loaded",
@@ -60,11 +63,24 @@ class Utilization(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
+class EventData(ctypes.Structure):
+    """nvmlEventData_t."""
+
+    _fields_ = (
+        ("device", ctypes.c_void_p),
+        ("eventType", ctypes.c_ulonglong),
+        ("eventData", ctypes.c_ulonglong),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
+    )
+
+
 class Nvml:
     """An open library, until `close`. Raises OSError when there is none, NvmlError when it cannot be used."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library = ctypes.CDLL(library)
+        self._events: ctypes.c_void_p | None = None
         self._demand("nvmlInit_v2")
 
     def close(self) -> None:
@@ -83,6 +99,24 @@ class Nvml:
             handle = ctypes.c_void_p()
             code = self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
             yield index, NvmlError(code, f"gpu {index}") if code else Device(self, handle)
+
+    def watch_errors(self, device: "Device") -> None:
+        """From now on `errors` tells of errors that the driver of `device` reports; nothing where it cannot."""
+        if self._events is None:
+            events = ctypes.c_void_p()
+            if self._call("nvmlEventSetCreate", ctypes.byref(events)):
+                return
+            self._events = events
+        self._call("nvmlDeviceRegisterEvents", device.handle, ctypes.c_ulonglong(_XID_EVENT), self._events)
+
+    def errors(self) -> Iterator[tuple[int, int]]:
+        """New errors: the handle's number of the GPU, and the Xid; does not wait."""
+        for _ in range(_MOST_ERRORS if self._events is not None else 0):
+            told = EventData()
+            if self._call("nvmlEventSetWait_v2", self._events, ctypes.byref(told), ctypes.c_uint(0)):
+                return
+            if told.eventType == _XID_EVENT:
+                yield told.device or 0, told.eventData
 
     def call(self, name: str, *words: object) -> int:
         """The code that the function returns; 13 when the library is too old to have it."""

@@ -16,7 +16,7 @@ from clockgated.node.errands import Answer, Errands, Part
 from clockgated.node.facts import NodeLook
 from clockgated.node.judge import Judged, Overdue, judge
 from clockgated.node.kernel_log import KernelLog
-from clockgated.node.look_fabric import look_fabric, look_platform
+from clockgated.node.look_fabric import FabricWatch, look_platform
 from clockgated.node.look_gpus import GpuWatch
 from clockgated.node.look_host import look_disks, look_host
 from clockgated.node.model import Finding, NodeHealth, Severity
@@ -40,8 +40,8 @@ def host_parts(settings: Callable[[], NodeConfig], folders: tuple[str, ...], ext
     roots, gpus = Roots(), GpuWatch()
     return {
         "host": Part(lambda: look_host(roots)),
-        "disks": Part(lambda: look_disks((*folders, *settings().folders))),
-        "fabric": Part(lambda: look_fabric(roots)),
+        "disks": Part(lambda: look_disks((*folders, *settings().folders), roots)),
+        "fabric": Part(FabricWatch(roots).look),
         "platform": Part(lambda: look_platform(roots), _PLATFORM_EVERY_NS),
         "kernel": Part(KernelLog().look),
         "gpus": Part(lambda: gpus.look() if settings().gpus else gpus.rest()),

@@ -1,30 +1,18 @@
 """NVIDIA's library: a stand-in with its names and signatures, compiled here, and one of Python where no compiler is."""
 
 import ctypes
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clockgated.node.facts import Gpu, NvLink
 from clockgated.node.look_gpus import GpuWatch, joint_nvlinks
-from support.tools import ROOT
-
-SOURCE = ROOT / "tests/support/fake_nvml.c"
+from support.nvml import make_library
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("cc is not on this machine")
-    folder = tmp_path_factory.mktemp("nvml")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", f'-DMODE_FILE="{folder / "mode"}"', "-o", folder / "libnvidia-ml.so.1", SOURCE],
-        check=True, timeout=60,
-    )  # fmt: skip
-    return folder / "libnvidia-ml.so.1"
+    return make_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -63,6 +51,13 @@ def test_every_figure_of_a_gpu_is_read(library: Path, mode: Path) -> None:
         numa_node=None,
     )
     assert [(one.gpu, one.other_gpu, one.nvlinks, one.pcie_level) for one in seen.paths] == [(0, 1, 1, "host bridge")]
+
+
+def test_an_error_of_the_driver_is_told_with_its_gpu_and_once(library: Path, mode: Path) -> None:
+    watch = GpuWatch(str(library))
+    for _ in range(2):
+        (error,) = watch.look().errors
+        assert (error.kind, error.subject, error.code, error.count) == ("xid", "0000:19:00", 79, 1)
 
 
 @pytest.mark.parametrize(("code", "words"), [(15, "fallen off the bus"), (16, "needs a reset")])

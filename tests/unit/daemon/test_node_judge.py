@@ -313,6 +313,14 @@ def test_an_xid_names_its_gpu_and_weighs_by_its_number(code: int, severity: Seve
     assert (finding.subject, finding.severity) == (f"gpu 0 Xid {code}", severity)
 
 
+def test_an_xid_that_log_and_library_tell_of_is_one_finding() -> None:
+    logged = KernelEvent("xid", "0000:18:00", "NVRM: Xid (PCI:0000:18:00): 79, fallen", NOW - S, code=79)
+    told = KernelEvent("xid", "0000:18:00", "the driver reported Xid 79", NOW - S, code=79)
+    gpus = GpuLook("580.1", (GOOD_GPU,), errors=(told,))
+    assert only(judged(replace(GOOD, gpus=gpus))).subject == "gpu 0 Xid 79"
+    assert "fallen" in only(judged(replace(GOOD, gpus=gpus, kernel=(logged,)))).value
+
+
 def test_old_messages_of_the_kernel_are_past() -> None:
     event = KernelEvent("hung_task", "dd", "task dd blocked", NOW - 601 * S)
     assert judged(replace(GOOD, kernel=(event,))).health.findings == ()

@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 from clockgated.node.facts import FabricLook, Gid, KernelEvent
 from clockgated.node.kernel_log import KernelLog, gathered, parse_record
-from clockgated.node.look_fabric import look_fabric, look_platform
-from clockgated.node.look_host import look_disks, look_host, parse_load, parse_meminfo, parse_pressure
+from clockgated.node.look_fabric import FabricWatch, look_platform
+from clockgated.node.look_host import (
+    is_device_read_only,
+    look_disks,
+    look_host,
+    parse_load,
+    parse_meminfo,
+    parse_pressure,
+)
 from clockgated.tuning.roots import Roots
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +77,7 @@ def test_what_is_not_there_is_unknown_and_never_zero(roots: Roots) -> None:
     assert {seen.memory_total_bytes, seen.load_5min, seen.cpu_count, seen.oom_kills, seen.memory_errors_corrected} == {
         None
     }
-    assert look_fabric(roots) == FabricLook()
+    assert FabricWatch(roots).look() == FabricLook()
     assert look_platform(roots).has_dma_buf is None
 
 
@@ -82,10 +89,25 @@ def test_parsers_of_proc_never_raise(text: str) -> None:
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path: Path) -> None:
-    here, below = look_disks((str(tmp_path), str(tmp_path / "not/yet"), str(tmp_path)))
+    here, below = look_disks((str(tmp_path), str(tmp_path / "not/yet"), str(tmp_path)), Roots())
     assert below.total_bytes == here.total_bytes
     assert here.total_bytes
-    assert here.is_read_only is False
+    assert here.is_read_only in (False, None)
+
+
+def test_a_file_system_is_read_only_when_its_device_is_and_not_for_a_sandbox() -> None:
+    mounts = (
+        "36 35 98:0 / /data rw,noatime shared:1 - ext4 /dev/sda1 ro,errors=remount-ro\n"
+        "37 35 98:1 / /home ro,noatime - ext4 /dev/sdb1 rw,errors=remount-ro\n"
+    )
+    assert is_device_read_only(mounts, os.makedev(98, 0)) is True
+    assert is_device_read_only(mounts, os.makedev(98, 1)) is False
+    assert is_device_read_only(mounts, os.makedev(98, 2)) is None
+
+
+@given(st.text(max_size=200))
+def test_mounts_of_any_text_never_raise(text: str) -> None:
+    is_device_read_only(text, 5)
 
 
 def test_interfaces_are_read_with_their_counters(roots: Roots) -> None:
@@ -105,7 +127,7 @@ def test_interfaces_are_read_with_their_counters(roots: Roots) -> None:
         },
     )  # fmt: skip
     (roots.sys / "class/net/eth0/device").symlink_to(device)
-    real, virtual = look_fabric(roots).links
+    real, virtual = FabricWatch(roots).look().links
     assert (real.name, real.driver, real.is_up, real.has_carrier) == ("eth0", "mlx5_core", True, True)
     assert (real.mtu_bytes, real.speed_mbps, real.duplex, real.carrier_losses) == (9000, 100_000, "full", 4)
     assert (real.rx_drops, real.counters["rx_bytes"], real.numa_node) == (5, 77, 1)
@@ -116,7 +138,7 @@ def test_interfaces_are_read_with_their_counters(roots: Roots) -> None:
 def test_of_thousands_of_virtual_interfaces_some_are_read(roots: Roots) -> None:
     put(roots.sys / "class/net", {f"veth{number:04}/flags": "0x1003\n" for number in range(300)})
     put(roots.sys / "class/net", {"zz0/flags": "0x1003\n", "zz0/device/numa_node": "0\n"})
-    names = [link.name for link in look_fabric(roots).links]
+    names = [link.name for link in FabricWatch(roots).look().links]
     assert len(names) == 65
     assert "zz0" in names
 
@@ -138,7 +160,7 @@ def test_rdma_ports_are_read_as_ibstat_and_show_gids_do(roots: Roots) -> None:
             f"{port}/hw_counters/out_of_sequence": "1\n", f"{port}/hw_counters/lifespan": "10\n",
         },
     )  # fmt: skip
-    (seen,) = look_fabric(roots).rdma_ports
+    (seen,) = FabricWatch(roots).look().rdma_ports
     assert (seen.subject, seen.state, seen.phys_state, seen.link_layer) == ("mlx5_0/1", "ACTIVE", "LinkUp", "Ethernet")
     assert (seen.rate_gbps, seen.firmware, seen.lid) == (400.0, "28.39.1002", None)
     assert seen.gids == (
@@ -148,10 +170,20 @@ def test_rdma_ports_are_read_as_ibstat_and_show_gids_do(roots: Roots) -> None:
     assert seen.counters == {"symbol_error": 3, "port_rcv_data": 99, "out_of_sequence": 1}
 
 
+def test_tables_of_gids_are_read_anew_after_a_while(roots: Roots) -> None:
+    gids = "class/infiniband/mlx5_0/ports/1/gids"
+    put(roots.sys, {f"{gids}/0": "fe80:0000:0000:0000:0000:0000:0000:0001\n"})
+    lasting, fresh = FabricWatch(roots), FabricWatch(roots, gids_last_ns=0)
+    before = [watch.look().rdma_ports[0].gids for watch in (lasting, fresh)]
+    put(roots.sys, {f"{gids}/0": "fe80:0000:0000:0000:0000:0000:0000:0002\n"})
+    assert lasting.look().rdma_ports[0].gids == before[0]
+    assert fresh.look().rdma_ports[0].gids != before[1]
+
+
 def test_an_infiniband_port_has_its_local_identifier(roots: Roots) -> None:
     port = "class/infiniband/mlx5_1/ports/1"
     put(roots.sys, {f"{port}/lid": "0x1a\n", f"{port}/sm_lid": "0x1\n", f"{port}/state": "2: INIT\n"})
-    (seen,) = look_fabric(roots).rdma_ports
+    (seen,) = FabricWatch(roots).look().rdma_ports
     assert (seen.lid, seen.sm_lid, seen.state) == (26, 1, "INIT")
 
 
