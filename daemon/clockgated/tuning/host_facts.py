@@ -58,10 +58,10 @@ def read_host(roots: Roots) -> Host:
         tcp_counters=tuple(one for one in counters if one.name.startswith("tcp.")),
         tcp_pages_in_use=_tcp_pages(raw_text_of(proc / "net/sockstat") or ""),
         neighbours=None if arp is None else max(0, len(arp.splitlines()) - 1),
-        jobs=tuple(_jobs(roots)),
+        jobs=read_jobs(roots),
         rdma_ports=tuple(_rdma_ports(roots)),
-        peermem=_peermem(roots),
-        acs_redirects=tuple(_acs_bridges(roots)),
+        peermem=read_peermem(roots),
+        acs_redirects=read_acs_bridges(roots),
         nccl_settings=tuple(parse_settings(raw_text_of(roots.root / "etc/nccl.conf") or "")),
     )
 
@@ -95,6 +95,23 @@ def read_cpus(roots: Roots) -> Cpus:
         smt_active=None if smt is None else smt == "1",
         is_virtual=flags is not None and "hypervisor" in flags[1].split(),
     )
+
+
+def read_jobs(roots: Roots) -> tuple[JobProcess, ...]:
+    """Running jobs, and what each may lock."""
+    return tuple(_jobs(roots))
+
+
+def read_peermem(roots: Roots) -> str | None:
+    """Whether network cards reach GPU memory by nvidia_peermem ("registered"), or it is only there ("loaded")."""
+    if names_in(roots.sys / "kernel/mm/memory_peers"):
+        return "registered"
+    return "loaded" if (roots.sys / "module/nvidia_peermem").is_dir() else None
+
+
+def read_acs_bridges(roots: Roots) -> tuple[str, ...]:
+    """Addresses of PCI bridges that redirect traffic between devices below them."""
+    return tuple(_acs_bridges(roots))
 
 
 def read_irqs(roots: Roots, devices: Mapping[str, frozenset[str]]) -> tuple[Irq, ...]:
@@ -201,12 +218,6 @@ def _rdma_ports(roots: Roots) -> Iterable[RdmaPort]:
                 device, int(port), state, text_of(folder / port / "link_layer") or "",
                 _first_number(text_of(folder / port / "rate")),
             )  # fmt: skip
-
-
-def _peermem(roots: Roots) -> str | None:
-    if names_in(roots.sys / "kernel/mm/memory_peers"):
-        return "registered"
-    return "loaded" if (roots.sys / "module/nvidia_peermem").is_dir() else None
 
 
 def _acs_bridges(roots: Roots) -> Iterable[str]:
