@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from clockgate.dial import is_loopback
+
 from clockgate_trainer.errors import ConfigError
 
 WEBHOOK_VARIABLE = "CLOCKGATE_ALERT_WEBHOOK"
@@ -38,7 +40,7 @@ OnEvent = Callable[[str, Mapping[str, object]], None]
 
 @dataclass(frozen=True)
 class Alert:
-    """What is sent, as JSON: `kind` is hold, hold_over, stop or bad_loss; `ranks` keep the others waiting, for `reasons`.
+    """What is sent, as JSON: `kind` is hold, hold_over, stop or bad_loss, for `reasons`; `ranks` keep the others waiting.
 
     `held_s` is how long all ranks have waited; None for a stop without a wait.
     """
@@ -209,6 +211,11 @@ def _demand_address(origin: str, url: str) -> None:
         raise ConfigError(f"{origin} holds a user or a password before its host: put the secret into the path or query")
     if not fits or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError(f"{origin} is no address of a web server: wanted http:// or https:// with a host")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ConfigError(
+            f"{origin} is http:// to another machine, where everybody on the way reads its secret: wanted https://, or "
+            "http:// to localhost or a loopback address"
+        )
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

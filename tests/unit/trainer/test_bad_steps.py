@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, monkeypatch: 
         optimizer.register_step_post_hook(hook)
         return optimizer
 
-    parts = run.replace(small.PARTS, make_optimizer=make_optimizer)
+    parts = replace(small.PARTS, make_optimizer=make_optimizer)
     assert run.main(parse(["--output_dir", str(tmp_path), *FLAGS]), {}, parts) == 76
     assert checkpoints(tmp_path) == ["checkpoint-2", "checkpoint-4"]
     assert "no numbers, such as up.bias" in events(tmp_path, "checkpoint_failed")[0]["detail"]

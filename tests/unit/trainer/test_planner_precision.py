@@ -10,6 +10,7 @@ from clockgate_trainer.planner.devices import named_device
 from clockgate_trainer.planner.inventory import read_shape
 from clockgate_trainer.planner.layout import Parallelism
 from clockgate_trainer.planner.plan import Machines, make_run_plan, precision_of, trained_by
+from clockgate_trainer.planner.speed import flops_per_token
 from clockgate_trainer.train.model import build_model
 from clockgate_trainer.train.optim import make_optimizer
 from support.tiny_model import make_tokenizer
@@ -156,3 +157,9 @@ def test_all_weights_of_7b_take_sixteen_bytes_each_and_are_not_split() -> None:
     assert plan.parts.weights + plan.parts.gradients + plan.parts.optimizer == pytest.approx(16 * shape.parameters)
     assert plan.layout.parallelism is Parallelism.NONE
     assert "not split" in plan.layout.why
+
+
+def test_arithmetic_of_trained_weights_is_a_third_more_than_that_of_frozen_ones() -> None:
+    shape = read_shape(AutoConfig.for_model("llama", vocab_size=32000, **LLAMA_7B))
+    frozen = flops_per_token(shape, 0, checkpointing=True, tokens=1)
+    assert flops_per_token(shape, None, checkpointing=True, tokens=1) == pytest.approx(frozen * 4 / 3, rel=1e-3)

@@ -79,6 +79,12 @@ class Feed:
             picked = [*self.rows(0)[:rows], *[None] * rows][:rows]
         return self.batch(picked)
 
+    def smallest(self) -> Batch:
+        """A micro-batch of one pad token, which any device that holds the model has room for."""
+        if self.arrangement.pack_length is not None:
+            return collate_packed([None], self.pad_id, 1)
+        return collate([None], self.pad_id)
+
     def label_tokens(self, step: StepRows) -> int:
         """Tokens that the loss of a step is computed on, over all ranks."""
         return int(self.data.label_counts[list(step.everyone)].sum())

@@ -45,6 +45,20 @@ class Split:
         """Rows of a full optimizer step over all ranks."""
         return self.world * self.micro_batch * self.accumulation
 
+    def smaller(self) -> "Split | None":
+        """The same step in micro-batches of at most half as many rows; None when they have one row.
+
+        A number of rows that does not halve without rest gives the largest micro-batch below that divides the step.
+        """
+        rows = self.micro_batch * self.accumulation
+        fitting = (size for size in range(self.micro_batch // 2, 0, -1) if rows % size == 0)
+        return next((Split(self.world, size, rows // size) for size in fitting), None)
+
+    def in_micro_batches_of(self, size: int) -> "Split":
+        """The same step in micro-batches of `size` rows; itself where that divides no step."""
+        rows = self.micro_batch * self.accumulation
+        return Split(self.world, size, rows // size) if size > 0 and rows % size == 0 else self
+
 
 @dataclass(frozen=True)
 class StepRows:

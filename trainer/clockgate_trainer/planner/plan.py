@@ -116,7 +116,10 @@ def make_run_plan(settings: Settings, shape: Shape, machines: Machines) -> RunPl
     parts, layout = lay_out(settings, shape, room, ranks=machines.ranks)
     replicas = 1 if layout.parallelism is Parallelism.LAYERS else machines.ranks
     flops = flops_per_token(
-        shape, trained.parameters, checkpointing=settings.gradient_checkpointing, tokens=micro.tokens
+        shape,
+        None if trained.whole else trained.parameters,
+        checkpointing=settings.gradient_checkpointing,
+        tokens=micro.tokens,
     )
     speed = predict(
         shape,

@@ -31,13 +31,17 @@ def _answer(settings: Settings, plan: RunPlan) -> str:
 
 def _memory(settings: Settings, plan: RunPlan) -> list[str]:
     parts, layout = plan.parts, plan.layout
-    quantised = f"{settings.bits} bits" + (
+    quantised = f"{plan.precision.bits} bits" + (
         ", double quantisation" if settings.bits == 4 and settings.double_quant else ""
     )
     kept = "with checkpointing" if settings.gradient_checkpointing else "without checkpointing"
+    kind = "float32" if plan.trained.weight_bytes == 4 else "bfloat16, without float32 copies"
+    adapter = f"adapter, {plan.trained.parameters / 1e6:.1f} M in float32"
+    if plan.trained.whole:
+        adapter = f"no adapter: all weights are trained, in {kind}"
     rows = [
         (f"weights, {plan.shape.parameters / 1e9:.2f} G in {quantised}", parts.weights),
-        (f"adapter, {plan.trained.parameters / 1e6:.1f} M in float32", parts.adapter),
+        (adapter, parts.adapter),
         ("gradients", parts.gradients),
         (f"optimizer, {plan.trained.optimizer_bits} bits", parts.optimizer),
         (f"activations of {plan.micro.rows} x {plan.micro.tokens} tokens, {kept}", parts.activations),

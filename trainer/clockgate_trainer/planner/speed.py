@@ -43,17 +43,18 @@ class Speed:
         return self.tokens / self.likely_s
 
 
-def flops_per_token(shape: Shape, adapter: int, *, checkpointing: bool, tokens: int) -> float:
+def flops_per_token(shape: Shape, adapter: int | None, *, checkpointing: bool, tokens: int) -> float:
     """Floating-point operations per token of a row of `tokens`.
 
     A frozen weight takes part in the forward and in the gradient of its input (2 each); a trained one also in its own
-    (2 more); recomputation is another forward. Attention multiplies query by key and weights by value: 4 per hidden
-    unit and position, half of them masked away.
+    (2 more), as all do when `adapter` is None; recomputation is another forward. Attention multiplies query by key and
+    weights by value: 4 per hidden unit and position, half of them masked away.
     """
     passes = 3 if checkpointing else 2
     base = shape.linear_weights + shape.vocabulary * shape.hidden
     attention = shape.layers * 2 * shape.hidden * tokens
-    return 2 * passes * base + 2 * (passes + 1) * adapter + (passes + 1) * attention
+    trained = base if adapter is None else (passes + 1) * adapter
+    return 2 * passes * base + 2 * trained + (passes + 1) * attention
 
 
 def predict(

@@ -5,12 +5,14 @@ turn taken here follows from what all ranks got from the same vote, so all ranks
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from clockgate_trainer.checkpoint.store import SaveResult
+from clockgate_trainer.data.collate import Batch
 from clockgate_trainer.data.feed import Feed
 from clockgate_trainer.data.order import Split
 from clockgate_trainer.errors import ExitCode
@@ -24,6 +26,7 @@ from clockgate_trainer.train.network import Network, read
 from clockgate_trainer.train.progress import StepReport
 from clockgate_trainer.train.report import Reporter
 from clockgate_trainer.train.saving import Position, Saver
+from clockgate_trainer.train.shortage import fits, in_pieces, shortage_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Run:
     """What stays the same from the first step to the last, on one rank.
 
     `save_every` is None when only the last step is saved. After `max_bad_steps` in a row that changed no weight the run
-    ends; 0: never. `examiner` is None when nothing is evaluated.
+    ends; 0: never. `examiner` is None when nothing is evaluated. A micro-batch that does not fit is halved when it
+    `may_shrink`; `advise` says what takes less memory.
     """
 
     rank: int
@@ -48,6 +52,8 @@ class Run:
     saver: Saver
     reporter: Reporter
     examiner: Examiner | None = None
+    may_shrink: bool = True
+    advise: Callable[[], str] = str
 
 
 def train(run: Run, position: Position) -> Outcome:
@@ -67,31 +73,40 @@ def train(run: Run, position: Position) -> Outcome:
         label_tokens = run.feed.label_tokens(rows)
         *early, last = run.feed.batches(rows)
 
-        losses = []
-        for batch in early:
-            with run.network.without_exchange():
-                losses.append(run.network.loss_sum(batch))
-                run.network.backward(losses[-1], label_tokens)
+        losses: list[torch.Tensor] = []
+        fitted = fits(run.network, partial(_accumulate, run, early, label_tokens, losses))
+        if not fitted:
+            run.gate.request(Flags.OUT_OF_MEMORY)
 
         digest = run.feed.digest(position.cursor)
         run.gate.begin(step, batch=_batch_code(run.split), cursor_digest=digest, last_step_ns=own_work_ns)
-        losses.append(run.network.loss_sum(last))
+        # A shortage from here on is told in a vote of its own.
+        late = fitted and not fits(run.network, partial(_forward, run, last, losses))
         asked_ns = mono_ns()
         decision = run.gate.settle()
         # From the step's start to here no rank waits for another, so this tells who is slow.
         own_work_ns = asked_ns - started_ns
         if decision.step_verdict is StepVerdict.STOP:
             return _stop(run, position, decision)
-
-        run.network.backward(losses[-1], label_tokens)
-        learning_rate = float(run.scheduler.get_last_lr()[0])
-        loss_sum, grad_norm = read(*_gradients(run, losses))
-        loss = loss_sum / max(label_tokens, 1)
+        short = _short(decision)
+        if short is None:
+            short = _last_backward(run, losses, label_tokens, late=late)
+        if short is None:
+            learning_rate = float(run.scheduler.get_last_lr()[0])
+            loss_sum, grad_norm = read(*_gradients(run, losses))
+            loss = loss_sum / max(label_tokens, 1)
+            short = None if math.isfinite(loss) else _told_late(run, step, late=late)
+        if short is not None:
+            smaller = _shrink(run, position, short)
+            if smaller is None:
+                return _too_large(run, position, decision, short)
+            run = smaller
+            continue
         applied = _update(run, loss, grad_norm)
         bad_in_a_row = 0 if applied else bad_in_a_row + 1
         if not applied:
             _tell_bad(run, step, loss, grad_norm, bad_in_a_row)
-        position = Position(step, rows.after, rng.capture(run.network.device))
+        position = Position(step, rows.after, rng.capture(run.network.device), run.split.micro_batch)
 
         step_ns = mono_ns() - started_ns
         run.reporter.step_done(
@@ -125,6 +140,41 @@ def train(run: Run, position: Position) -> Outcome:
             if result.diverged:
                 return _diverged(run, position, result)
     return _finish(run, position)
+
+
+def _accumulate(run: Run, batches: Sequence[Batch], label_tokens: int, losses: list[torch.Tensor]) -> None:
+    """Forward and backward of all micro-batches but the last, without exchange; their losses go into `losses`."""
+    for batch in batches:
+        with run.network.without_exchange():
+            losses.append(run.network.loss_sum(batch))
+            run.network.backward(losses[-1], label_tokens)
+
+
+def _forward(run: Run, batch: Batch, losses: list[torch.Tensor]) -> None:
+    losses.append(run.network.loss_sum(batch))
+
+
+def _last_backward(run: Run, losses: list[torch.Tensor], label_tokens: int, *, late: bool) -> tuple[int, ...] | None:
+    """The backward of the last micro-batch, which exchanges gradients; the ranks known to be short after it, or None.
+
+    A rank that ran short in its forward, and so `late` for the step's vote, spoils the exchange that the others are in:
+    the loss is no number then on any rank, and all ask why. One that runs short in the exchange can tell nobody.
+    """
+    if run.split.world == 1:
+        fitted = not late and fits(run.network, partial(run.network.backward, losses[-1], label_tokens))
+        return None if fitted else (run.rank,)
+    if late:
+        losses[:] = [run.network.spoilt(run.feed.smallest())]
+    run.network.backward(losses[-1], label_tokens)
+    return None
+
+
+def _told_late(run: Run, step: int, *, late: bool) -> tuple[int, ...] | None:
+    """Ask all ranks, whose loss is no number, whether that is a rank's being short: the ranks that are, or None."""
+    short = _short(run.gate.agree(Kind.EVAL, step, flags=Flags.OUT_OF_MEMORY if late else Flags.NONE))
+    if short is not None:
+        run.network.keep_scale()
+    return short
 
 
 def _batch_code(split: Split) -> int:
@@ -213,6 +263,46 @@ def _hopeless(run: Run, position: Position, in_a_row: int) -> Outcome:
         checkpoint=_newest(run),
         ranks=(),
     )
+
+
+def _short(decision: Decision) -> tuple[int, ...] | None:
+    """The ranks that told that their memory is short, None when none did; empty where a wait came between."""
+    if not decision.flags & Flags.OUT_OF_MEMORY:
+        return None
+    return tuple(rank for rank, row in enumerate(decision.rows) if row.flags & Flags.OUT_OF_MEMORY)
+
+
+def _shrink(run: Run, position: Position, short: tuple[int, ...]) -> Run | None:
+    """Undo the step that was begun; the run in smaller micro-batches of the same rows, None when there are none.
+
+    All ranks know the same `short` ones, so all turn to the same split.
+    """
+    run.network.drop_gradients()
+    run.network.give_memory_back()
+    if run.split.world > 1:
+        # Ranks that had begun an exchange must end it, or DDP would go on with it in the next backward.
+        run.network.backward(run.network.spoilt(run.feed.smallest()), 1)
+        run.network.drop_gradients()
+    rng.restore(position.random, run.network.device)
+    smaller = run.split.smaller() if run.may_shrink else None
+    if smaller is None:
+        return None
+    run.reporter.say(
+        f"step {position.step + 1}: {shortage_of(short, run.split)}: it is done again, and all from here "
+        f"on, in {in_pieces(smaller)} on every rank",
+        "out_of_memory",
+    )
+    return replace(run, split=smaller)
+
+
+def _too_large(run: Run, position: Position, decision: Decision, short: tuple[int, ...]) -> Outcome:
+    """Save the last finished step, and leave together: the same start would end here again."""
+    run.saver.drain()
+    if position.step > run.saver.saved_step:
+        run.saver.save(position, decision.for_last_save(), last=True)
+    run.gate.agree(Kind.EXIT, position.step)
+    reason = f"step {position.step + 1}: {shortage_of(short, run.split)}. {run.advise()}"
+    return Outcome(ExitCode.CONFIG, reason, position.step, _newest(run), short)
 
 
 def _diverged(run: Run, position: Position, result: SaveResult) -> Outcome:

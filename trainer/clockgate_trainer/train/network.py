@@ -77,12 +77,13 @@ class Network:
         self.drop_gradients()
 
     def spoilt(self, batch: Batch) -> torch.Tensor:
-        """A loss that is no number, and makes none of every gradient of all ranks: for a rank that cannot do its share."""
+        """A loss that is no number and spoils the gradients of all ranks: of a rank that cannot do its share."""
         moved = batch.to(self.device)
         forward = self.model if self._ddp is None else self._ddp
         with peers_needed(), self._autocast():
             logits = forward(**inputs_of(moved, self.model), use_cache=False).logits
-        return logits.float().sum() * float("nan")
+        loss: torch.Tensor = logits.float().sum() * float("nan")
+        return loss
 
     def give_memory_back(self) -> None:
         """Let go of what the allocator keeps for later, so that other sizes can be had."""

@@ -44,11 +44,15 @@ _DECISIVE = (
 
 @dataclass(frozen=True)
 class Position:
-    """A run between two steps, as one rank sees it: `step` are done, `cursor` is next, `random` is drawn from."""
+    """A run between two steps, as one rank sees it: `step` are done, `cursor` is next, `random` is drawn from.
+
+    `micro_batch` is the rows of the next micro-batches, None for what the flags say.
+    """
 
     step: int
     cursor: Cursor
     random: rng.State
+    micro_batch: int | None = None
 
 
 def identity(settings: Settings, total_steps: int, fingerprint: str) -> dict[str, object]:
@@ -180,7 +184,8 @@ class Saver:
         self._trained.load_optimizer_state(state.optimizer_state)
         self._trained.scheduler.load_state_dict(dict(state.scheduler_state))
         self.saved_step = state.step
-        return Position(state.step, Cursor(state.cursor["epoch"], state.cursor["row"]), dict(state.rank_state))
+        cursor = Cursor(state.cursor["epoch"], state.cursor["row"])
+        return Position(state.step, cursor, dict(state.rank_state), state.cursor.get("micro_batch"))
 
     def _save(
         self,
@@ -195,7 +200,11 @@ class Saver:
         weights = self._trained.weights()
         state = TrainState(
             step=position.step,
-            cursor={"epoch": position.cursor.epoch, "row": position.cursor.row},
+            cursor={
+                "epoch": position.cursor.epoch,
+                "row": position.cursor.row,
+                **({} if position.micro_batch is None else {"micro_batch": position.micro_batch}),
+            },
             world_size=self._store.world_size,
             optimizer_state=self._trained.optimizer_state(),
             scheduler_state=self._trained.scheduler.state_dict(),

@@ -1,18 +1,13 @@
-"""What ranks do together before the first step: fail alike, compare flags and data, rehearse the longest batch."""
+"""What ranks do together before the first step: fail alike, compare flags and data."""
 
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TypeVar
 
-import torch
-
-from clockgate_trainer.data.feed import Feed
-from clockgate_trainer.data.order import Split
 from clockgate_trainer.data.tokens import TokenData
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.train.distributed import Meeting, SharedError
-from clockgate_trainer.train.network import Network
 
 # What may differ between nodes without making them different runs.
 _LOCAL_FLAGS = (
@@ -64,25 +59,6 @@ def demand_same_run(meeting: Meeting, settings: Settings, data: TokenData) -> No
                 f"rank {rank} reads other data than rank 0: wanted the same {settings.dataset} on all nodes",
                 ranks=(rank,),
             )
-
-
-def rehearse(network: Network, feed: Feed, split: Split) -> None:
-    """One forward and backward with gradient exchange over the longest rows, thrown away. A collective.
-
-    It proves that the longest micro-batch fits, and makes DDP settle on its buckets: it regroups them after its first
-    backward, which changes the order of sums from three ranks up, so without this a resumed run would sum its first
-    step in another order than the run that it continues. Draws random numbers: seed or restore them afterwards.
-    """
-    batch = feed.heaviest(split.micro_batch)
-    try:
-        network.backward(network.loss_sum(batch), 1)
-    except torch.OutOfMemoryError as err:
-        raise ConfigError(
-            f"the longest micro-batch ({split.micro_batch} x {batch.input_ids.shape[1]} tokens) does not fit: {err}. "
-            "Lower --per_device_train_batch_size (and raise --gradient_accumulation_steps as much), --source_max_len "
-            "or --target_max_len, or keep --gradient_checkpointing on; --fp16 would save nothing over --bf16"
-        ) from err
-    network.drop_gradients()
 
 
 def _merge(problems: tuple[str | None, ...]) -> str:
