@@ -29,7 +29,7 @@ def main() -> int:
         config = folder / "clockgated.toml"
         config.write_text(
             f'[clock]\nmode = "observe"\nsource = "recorded"\n[recorded]\nfile = "{recording}"\n'
-            f'[folders]\nrun = "{folder / "run"}"\nstate = "{folder / "state"}"\n'
+            f'[folders]\nrun = "{folder / "run"}"\nstate = "{folder / "state"}"\n[metrics]\naddress = ""\n'
             f'[api]\nsocket = "{sock}"\nadmin_socket = "{folder / "admin" / "admin.sock"}"\n',
             encoding="utf-8",
         )

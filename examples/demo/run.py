@@ -38,6 +38,7 @@ def daemon_config(folder: Path, chrony: tuple[Path, Path] | None) -> Path:
     if chrony:
         lines += ["[chrony]", f'socket = "{chrony[0]}"', f'chronyc = "{chrony[1]}"', "maxclockerror_ppm = 50.0"]
     lines += ["[folders]", f'run = "{folder / "run"}"', f'state = "{folder / "state"}"']
+    lines += ["[metrics]", 'address = ""']
     lines += ["[api]", f'socket = "{folder / "clockgate.sock"}"', f'admin_socket = "{folder / "admin" / "admin.sock"}"']
     path = folder / "clockgated.toml"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")

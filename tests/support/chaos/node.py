@@ -22,6 +22,8 @@ admin_socket = "{folder}/admin/a"
 [folders]
 run = "{folder}/run"
 state = "{folder}/state"
+[metrics]
+address = ""
 [clock]
 mode = "observe"
 poll_interval_s = 0.1
