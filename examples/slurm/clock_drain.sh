@@ -38,7 +38,8 @@ ask_once() {
     if [ "$code" != 0 ] || [ "$with_health" != 1 ]; then return; fi
     said=$(timeout -k 1 "$ask_s" clockgatectl health --fail-on critical 2>&1) && code=0 || code=$?
     case $code in
-        0) ;;
+        # 3: the daemon, which has just answered, has not looked at its node yet.
+        0 | 3) ;;
         1) echo "unhealthy: $(printf '%s\n' "$said" | head -n 2 | paste -sd ' ')" ;;
         124 | 137) echo "the health of the node could not be told within $ask_s s" ;;
         *) echo "clockgatectl health ended with $code" ;;
