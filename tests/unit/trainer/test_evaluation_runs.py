@@ -63,7 +63,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     made.plan("start-3", 3, *EVALUATED, "--max_steps", "1")
     made.plan("signalled", 2, *EVALUATED, deed="SIGTERM", rank=1, step=SIGNAL_STEP)
     made.plan("signalled", 2, *EVALUATED)
-    made.plan("best", 2, "--do_eval", "--load_best_model_at_end", "--save_total_limit", "1", "--learning_rate", "3")
+    made.plan("killed", 2, *EVALUATED, deed="SIGKILL", rank=1, step=SIGNAL_STEP)
+    made.plan("killed", 2, *EVALUATED)
+    made.plan(
+        "best",
+        2,
+        "--do_eval",
+        "--load_best_model_at_end",
+        "--save_total_limit",
+        "1",
+        "--learning_rate",
+        "0.3",
+        "--seed",
+        "3",
+    )
     made.plan("unaligned", 1, "--eval_strategy", "steps", "--eval_steps", "4", "--save_steps", "3")
     return made.carry_out()
 
@@ -111,6 +124,11 @@ def test_a_signal_before_an_evaluation_drops_it_and_stops_the_run_with_a_checkpo
     assert runs.adapter("signalled") == runs.adapter("plain-2")
 
 
+def test_a_rank_that_dies_before_an_evaluation_ends_the_other_and_the_run_is_resumed(runs: Runs) -> None:
+    assert runs.codes["killed"] == [[79, -9], [0, 0]]
+    assert runs.adapter("killed") == runs.adapter("plain-2")
+
+
 def test_best_json_names_the_best_evaluated_checkpoint_which_rotation_keeps(runs: Runs) -> None:
     assert runs.codes["best"] == [[0, 0]]
     losses = {step: row["eval_loss"] for step, row in runs.evaluations("best").items()}
@@ -121,6 +139,18 @@ def test_best_json_names_the_best_evaluated_checkpoint_which_rotation_keeps(runs
     assert best["value"] == losses[best["step"]]
     kept = sorted(path.name for path in (runs.folder / "best").glob("checkpoint-*"))
     assert kept == sorted({best["checkpoint"], f"checkpoint-{STEPS}"})
+
+
+def test_a_run_that_ends_with_the_best_weights_says_which_they_are(runs: Runs) -> None:
+    outcome = json.loads((runs.folder / "best" / "outcome.json").read_text(encoding="utf-8"))
+    assert f"the best checkpoint by eval_loss is {runs.best('best')['checkpoint']} " in outcome["reason"]
+    assert outcome["checkpoint"].endswith(f"checkpoint-{STEPS}")
+
+
+def test_the_figures_of_the_last_evaluation_are_in_metrics_json(runs: Runs) -> None:
+    figures = json.loads((runs.folder / "evaluated-2" / "metrics.json").read_text(encoding="utf-8"))
+    last = runs.evaluations("evaluated-2")[STEPS]
+    assert figures == {name: last[name] for name in ("eval_loss", "eval_tokens", "eval_rows")}
 
 
 def test_a_save_that_was_not_evaluated_does_not_compete(runs: Runs) -> None:
