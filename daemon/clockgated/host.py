@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID = "proc/sys/kernel/random/boot_id"
+_OWN_VIEW, _INIT_VIEW = Path("/"), Path("/proc/1/root")
 _LOOKS = 3
 
 
@@ -57,6 +58,14 @@ def rate_stamp() -> RateStamp:
     return RateStamp(before_ns + spread_ns // 2, slewed_ns, -(-spread_ns // 2))
 
 
-def boot_id() -> str:
-    """Identity of this boot."""
-    return _BOOT_ID.read_text(encoding="ascii").strip()
+def boot_id(init_view: Path = _INIT_VIEW, own_view: Path = _OWN_VIEW) -> str:
+    """Identity of this boot, as the first process here sees it.
+
+    A container may have one of its own, made up by who runs it. The sandbox of a unit in there can have a /proc that
+    shows the machine's instead, and then the daemon and what an administrator runs would disagree. Who may not look
+    where the first process does gets what is seen here.
+    """
+    try:
+        return (init_view / _BOOT_ID).read_text(encoding="ascii").strip()
+    except OSError:
+        return (own_view / _BOOT_ID).read_text(encoding="ascii").strip()

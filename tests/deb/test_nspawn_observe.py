@@ -22,7 +22,6 @@ def node() -> Iterator[Machine]:
         booted.write("/etc/systemd/system/chrony.service.d/contained.conf", CONTAINED)
         booted.write("/etc/default/chrony", 'DAEMON_OPTS="-x -F 1"\n')
         booted.write("/etc/chrony/chrony.conf", CHRONY_CONF)
-        booted.install_clockgate()
         configure(booted, '[clock]\nmode = "observe"\n', watchdog_s=3)
         booted.run("systemctl", "restart", "chrony.service")
         booted.run("systemctl", "enable", "--now", UNIT)

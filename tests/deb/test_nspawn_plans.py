@@ -30,7 +30,6 @@ def node() -> Iterator[Machine]:
         for end in ("ptp0", "wire0"):
             booted.run("ip", "link", "set", end, "up")
         booted.run("ip", "addr", "add", "10.79.0.1/24", "dev", "ptp0")
-        booted.install_clockgate()
         yield booted
 
 
@@ -41,7 +40,7 @@ def test_the_plan_of_each_mode_is_accepted_by_the_programs_it_is_for(node: Machi
     plan: dict[str, Any] = json.loads(node.run("clockgated", "--print-plan", "--json").stdout)
     assert plan["mode"] == planned
     assert {daemon["name"] for daemon in plan["daemons"]} == daemons
-    assert not (node.root / "run/clockgate").exists(), "looking at a plan writes nothing"
+    assert not [*(node.root / "run/clockgate").glob("*")], "looking at a plan writes nothing"
     try:
         for folder in plan["folders"]:
             owner = folder["owner"] or "root"

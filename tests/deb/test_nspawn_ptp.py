@@ -29,7 +29,6 @@ def node() -> Iterator[Machine]:
         booted.run("ip", "-n", "master", "link", "set", "wire0", "up")
         # By this name it is taken for one of ours; any other ptp4l in here would be a rival, and only be observed.
         booted.run("systemd-run", "--unit=clockgate-master", "ip", "netns", "exec", "master", *MASTER)
-        booted.install_clockgate()
         configure(booted, CONFIG)
         booted.run("systemctl", "enable", "--now", UNIT)
         yield booted

@@ -23,7 +23,6 @@ def node() -> Iterator[Machine]:
         serve_time(booted)
         # The distribution's own chronyd would be another time daemon.
         booted.run("systemctl", "disable", "--now", "chrony.service")
-        booted.install_clockgate()
         configure(booted, CONFIG)
         booted.run("systemctl", "enable", "--now", UNIT)
         yield booted

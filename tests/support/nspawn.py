@@ -16,15 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.debian_root import RootError, debian_root
-from support.tools import ROOT, find_tool, missing
+from support.debian_root import RootError, debian_root, root_with_package
+from support.package import built_package
+from support.tools import find_tool, missing
 
 _BOOT_S, _HALT_S = 60.0, 15.0
 _POWER_OFF = signal.SIGRTMIN + 4
 # Whoever enters a container from outside brings the host's rights along.
 _WITHOUT_CLOCK_RIGHT = ("setpriv", "--bounding-set=-sys_time", "--inh-caps=-sys_time", "--")
-_PYTHON_FOLDER = Path("usr/lib/python3/dist-packages")
-_PROGRAMS = {"clockgated": "clockgated.main", "clockgatectl": "clockgated.ctl.main"}
 
 
 @dataclass(frozen=True)
@@ -73,27 +72,21 @@ class Machine:
                 raise AssertionError(f"no {what} within {timeout_s:g} s:\n{journals}")
             time.sleep(0.2)
 
-    def install_clockgate(self) -> None:
-        """Put this tree's daemon where the package will, with its units and without a configuration."""
-        for name, source in (("clockgated", ROOT / "daemon/clockgated"), ("clockgate", ROOT / "protos/clockgate")):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, self.root / _PYTHON_FOLDER / name, ignore=ignored)
-        for name, module in _PROGRAMS.items():
-            program = self.root / "usr/bin" / name
-            program.write_text(f"#!/usr/bin/python3\nimport sys\nfrom {module} import main\nsys.exit(main())\n")
-            program.chmod(0o755)
-        for unit in sorted((ROOT / "packaging/systemd").glob("*.service")):
-            shutil.copy(unit, self.root / "usr/lib/systemd/system")
-        self.run("systemctl", "daemon-reload")
+    def put(self, file: Path, path: str) -> None:
+        """Copy a file of this machine to `path` in it, with its mode."""
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
 
 
 @contextmanager
-def machine() -> Iterator[Machine]:
+def machine(*, with_package: bool = True) -> Iterator[Machine]:
     """A container of Debian 12, or of the release that CLOCKGATE_DEBIAN names, once it is up.
 
-    The test skips where none can be had.
+    The package of dist/ is installed in it, with its unit disabled, unless `with_package` is False. The test skips
+    where no such container can be had.
     """
-    root = _root(os.environ.get("CLOCKGATE_DEBIAN", "bookworm"))
+    root = a_root(with_package=with_package)
     with tempfile.TemporaryDirectory(prefix="clockgate-nspawn-") as folder:
         console = Path(folder) / "console.log"
         with console.open("wb") as output:
@@ -146,14 +139,21 @@ def _halt(process: subprocess.Popen[bytes]) -> None:
         process.wait(_HALT_S)
 
 
-def _root(suite: str) -> Path:
+def a_root(*, with_package: bool) -> Path:
+    """The root that `machine` boots. The test skips where none can be had."""
+    suite = os.environ.get("CLOCKGATE_DEBIAN", "bookworm")
     lacking = _lacking()
     if lacking is not None:
         missing(f"a container with systemd {lacking}")
     try:
-        return debian_root(suite)
+        return root_with_package(suite, the_package()) if with_package else debian_root(suite)
     except RootError as error:
         missing(f"a root of Debian {suite}: {error}")
+
+
+def the_package() -> Path:
+    """The package of dist/. The test skips where none was built."""
+    return built_package() or missing("no package in dist/: `make nspawn` or packaging/build-deb.sh builds it")
 
 
 def _lacking() -> str | None:

@@ -33,8 +33,9 @@ class Roots:
 
     @property
     def boot_id(self) -> str:
-        """Identity of this boot; empty when it cannot be told."""
-        return text_of(self.proc / "sys/kernel/random/boot_id") or ""
+        """Identity of this boot, as `host.boot_id` tells it; empty when it cannot be told."""
+        places = (self.proc / "1/root/proc", self.proc)
+        return next(filter(None, (text_of(place / "sys/kernel/random/boot_id") for place in places)), "")
 
 
 def text_of(path: Path) -> str | None:
