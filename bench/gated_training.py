@@ -11,7 +11,8 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -39,7 +40,10 @@ _WARM_UP_STEPS = 4
 
 @dataclass
 class Bench:
-    """One rank's training, and how far it is. `told` counts steps for the gate, which wants them to rise."""
+    """One rank's training, and how far it is. `told` counts steps for the gate, which wants them to rise.
+
+    `host_ns` is how long each part of the gate and of the logs kept the host, the device busy or not.
+    """
 
     plan: Plan
     network: Network
@@ -49,6 +53,7 @@ class Bench:
     rank: int
     cursor: Cursor = field(default_factory=Cursor)
     told: int = 0
+    host_ns: dict[str, list[int]] = field(default_factory=dict)
 
     def step(self, *, gated: bool) -> tuple[int, int]:
         """One optimizer step; its duration, ns, and its tokens on all ranks."""
@@ -63,20 +68,34 @@ class Bench:
                 losses.append(self.network.loss_sum(batch))
                 self.network.backward(losses[-1], label_tokens)
         if gated:
-            digest = self.plan.feed.digest(self.cursor)
-            self.gate.begin(self.told, batch=1 << 32 | 1, cursor_digest=digest, last_step_ns=ABSENT)
+            with self._timed("begin"):
+                digest = self.plan.feed.digest(self.cursor)
+                self.gate.begin(self.told, batch=1 << 32 | 1, cursor_digest=digest, last_step_ns=ABSENT)
         losses.append(self.network.loss_sum(last))
-        if gated and self.gate.settle().step_verdict is not StepVerdict.PROCEED:
-            raise RuntimeError("the gate did not say PROCEED: the figures would be of something else")
+        if gated:
+            with self._timed("settle"):
+                decision = self.gate.settle()
+            if decision.step_verdict is not StepVerdict.PROCEED:
+                raise RuntimeError("the gate did not say PROCEED: the figures would be of something else")
         self.network.backward(losses[-1], label_tokens)
-        loss, norm = read(self.network.total(losses), self.network.clip(1.0))
+        on_device = self.network.total(losses), self.network.clip(1.0)
+        if gated:
+            self.gate.ask_ahead(self.told + 1)
+        loss, norm = read(*on_device)
         self.optimizer.step()
         self.network.drop_gradients()
         self.cursor = rows.after
         tokens = self.plan.feed.tokens(rows)
         if gated:
-            self._report(loss / max(label_tokens, 1), norm, tokens, label_tokens, mono_ns() - started_ns)
+            with self._timed("report"):
+                self._report(loss / max(label_tokens, 1), norm, tokens, label_tokens, mono_ns() - started_ns)
         return mono_ns() - started_ns, tokens
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started_ns = mono_ns()
+        yield
+        self.host_ns.setdefault(name, []).append(mono_ns() - started_ns)
 
     def _report(self, loss: float, norm: float, tokens: int, label_tokens: int, step_ns: int) -> None:
         self.reporter.step_done(
@@ -162,6 +181,7 @@ def main() -> int:
             "ratio_first_quartile": ratios[len(ratios) // 4],
             "ratio_third_quartile": ratios[3 * len(ratios) // 4],
             "pairs": len(ratios),
+            "host_ms": {name: median(took) / 1e6 for name, took in bench.host_ns.items()},
             "waits_for_the_gpu_gated": waits[True],
             "waits_for_the_gpu_ungated": waits[False],
             "peak_memory_bytes": bench.network.peak_memory_bytes(),

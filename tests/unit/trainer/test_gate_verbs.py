@@ -18,6 +18,7 @@ from clockgate_trainer.gate.model import ABSENT, Flags, Kind, Limits, SaveVerdic
 from clockgate_trainer.gate.policy import OnUnknown
 from clockgate_trainer.gate.sidecar import NullSidecar, Sidecar
 from support.fake_daemon import FakeDaemon, make_reading
+from support.patience import eventually
 
 LIMITS = Limits(warn_ns=5_000_000, hold_ns=50_000_000)
 BAD_BOUND_NS = 40_000_000
@@ -86,6 +87,19 @@ def test_the_daemon_is_asked_about_the_step_to_come(bench: Bench) -> None:
     while 9 not in {request.step for request in bench.daemon.requests}:
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def test_a_loop_that_asks_ahead_is_not_asked_for_again(bench: Bench) -> None:
+    gate = bench.gate()
+    gate.launch_check()
+    gate.ask_ahead(5)
+    assert eventually(lambda: 5 in {request.step for request in bench.daemon.requests})
+    gate.begin(5)
+    gate.settle()
+    gate.ask_ahead(6)
+    assert eventually(lambda: 6 in {request.step for request in bench.daemon.requests})
+    asked = [request.step for request in bench.daemon.requests]
+    assert (asked.count(5), asked.count(6)) == (1, 1)
 
 
 def test_a_hold_is_waited_out_and_told(bench: Bench) -> None:

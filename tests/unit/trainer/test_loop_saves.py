@@ -69,6 +69,9 @@ class Gate:
     def settle(self) -> Decision:
         return self.decisions.get(self.step, make_decision(self.step, make_row(step=self.step)))
 
+    def ask_ahead(self, step: int) -> None:
+        assert step == self.step + 1
+
     def agree(self, kind: Kind, step: int) -> None:
         self.agreed.append(kind)
 

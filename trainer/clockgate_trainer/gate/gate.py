@@ -95,6 +95,7 @@ class ClockGate:
         self._pace = Pace()
         self._begun_mono_ns = 0
         self._own_work_ns = ABSENT
+        self._asked_by_loop = False
         self._requests: deque[Flags] = deque()
         self._leaving = False
         self._signals_installed = False
@@ -184,7 +185,17 @@ class ClockGate:
         row = replace(row, batch=batch, cursor_digest=cursor_digest, step_duration_ns=work_ns)
         self._pending = self._send(row)
         self._begun_mono_ns = mono_ns()
-        self._sidecar.ask(step + 1)
+        if not self._asked_by_loop:
+            self._sidecar.ask(step + 1)
+
+    def ask_ahead(self, step: int) -> None:
+        """Have the daemon asked for `step`, the next one, now; returns at once. For a loop that calls it every step.
+
+        Asking costs some milliseconds of Python in other threads. Where the host is about to wait for the device that
+        is free; right after `begin`, which asks when nobody calls this, it delays the forward's kernels.
+        """
+        self._asked_by_loop = True
+        self._sidecar.ask(step)
 
     def settle(self) -> Decision:
         """Await the vote that `begin` started, before the first gradient leaves; waits out a HOLD.

@@ -93,7 +93,10 @@ def train(run: Run, position: Position) -> Outcome:
             short = _last_backward(run, losses, label_tokens, late=late)
         if short is None:
             learning_rate = float(run.scheduler.get_last_lr()[0])
-            loss_sum, grad_norm = read(*_gradients(run, losses))
+            on_device = _gradients(run, losses)
+            # The host has nothing to do until the device is done.
+            run.gate.ask_ahead(step + 1)
+            loss_sum, grad_norm = read(*on_device)
             loss = loss_sum / max(label_tokens, 1)
             short = None if math.isfinite(loss) else _told_late(run, step, late=late)
         if short is not None:
