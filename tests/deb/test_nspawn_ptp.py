@@ -67,6 +67,14 @@ def test_a_killed_ptp4l_is_brought_back_by_systemd(node: Machine) -> None:
     node.wait_for("word of the end", lambda: f"{PTP4L}: ended" in node.journal(UNIT))
 
 
+def test_removing_the_package_ends_ptp4l_too(node: Machine) -> None:
+    node.wait_for("ptp4l", lambda: node.main_pid(PTP4L) != 0, unit=PTP4L)
+    node.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "remove", "-y", "clockgate", timeout_s=120)
+    assert node.main_pid(PTP4L) == 0
+    assert not [*(node.root / "run/systemd/system").glob("clockgate-*")]
+    assert node.run("pgrep", "-f", "ptp4l -f /run/clockgate", check=False).stdout == ""
+
+
 def reasons(node: Machine) -> set[str]:
     return {reason["code"] for reason in status(node).get("reasons", ())}
 

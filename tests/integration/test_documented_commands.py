@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from clockgate_trainer.outcome import read_outcome
 from support.daemon import clockgated, toml
+from support.tiny_model import make_model, make_rows
 from support.tools import ROOT, require_tool
 
 pytestmark = pytest.mark.integration
@@ -49,6 +51,29 @@ def test_programs_of_the_readme_answer() -> None:
     for command in commands:
         done = _run(command)
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+@pytest.mark.timeout(600)
+def test_training_commands_of_the_readme_work_from_lint_to_verify(tmp_path: Path) -> None:
+    work, programs = tmp_path / "work", tmp_path / "bin"
+    programs.mkdir()
+    make_model(work / "model")
+    make_rows(work / "pairs.jsonl")
+    program = programs / "clockgate-train"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -W error -m clockgate_trainer "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    path = os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
+    environment = os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
+    commands = _commands("README.md", "clockgate-train ")
+    assert [command.split()[1] for command in commands] == ["plan", "lint", "launch", "verify"]
+    for command in commands:
+        done = subprocess.run(
+            ["sh", "-c", command.replace("1875", "2")], cwd=work, env=environment, capture_output=True, text=True,
+            check=False, timeout=500,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    assert "step 2" in done.stdout
+    assert read_outcome(work / "runs" / "one") is not None
 
 
 def test_commands_of_the_api_page_answer_on_a_real_daemon(tmp_path: Path) -> None:

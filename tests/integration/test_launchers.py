@@ -16,9 +16,9 @@ from support.script_lines import SCRIPT_LINES
 from support.tiny_model import make_model, make_rows
 from support.tools import ROOT
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-LIMIT_S = 200
+LIMIT_S = 280
 LAUNCH = "import sys; from clockgate_trainer import launch; sys.exit(launch.run('support.small_rank', sys.argv[1:]))"
 TORCHRUN = ("-W", "ignore", "-m", "torch.distributed.run")
 SMALL = ("--max_steps", "2", "--gradient_accumulation_steps", "2", "--time_sync_check", "false", "--device", "cpu")

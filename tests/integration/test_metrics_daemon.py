@@ -36,14 +36,15 @@ def config(folder: Path, address: str) -> str:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def address() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
-@pytest.fixture
-def daemon(tmp_path: Path, address: str) -> Iterator[Clockgated]:
-    with clockgated(tmp_path, config(tmp_path, address)) as running:
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, address: str) -> Iterator[Clockgated]:
+    folder = tmp_path_factory.mktemp("metrics")
+    with clockgated(folder, config(folder, address)) as running:
         yield running
 
 
@@ -142,21 +143,20 @@ def test_without_the_library_everything_else_works_and_the_log_says_so(tmp_path:
     (tmp_path / "run-it").mkdir()
     address = f"127.0.0.1:{free_port()}"
     text = config(tmp_path / "run-it", address)
-    with clockgated(
-        tmp_path / "run-it", text, PYTHONPATH=f"{broken.parent}:{SOURCE_ROOTS}"
-    ) as running:
+    with clockgated(tmp_path / "run-it", text, PYTHONPATH=f"{broken.parent}:{SOURCE_ROOTS}") as running:
         assert running.ctl("health").returncode in (0, 1)
         assert running.log.read_text().count("metrics: none are served") == 1
 
 
-def test_the_oldest_library_serves_the_same_metrics(tmp_path: Path, address: str) -> None:
+def test_the_oldest_library_serves_the_same_metrics(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
     with clockgated(tmp_path, config(tmp_path, address), python=oldest_python()):
         page = whole_page(address)
     assert families(page) == {name.removesuffix("_total") for name in ALL_FAMILIES}
 
 
-def test_a_reload_moves_the_endpoint_and_turns_it_off(tmp_path: Path, address: str) -> None:
-    other = f"127.0.0.1:{free_port()}"
+def test_a_reload_moves_the_endpoint_and_turns_it_off(tmp_path: Path) -> None:
+    address, other = (f"127.0.0.1:{free_port()}" for _ in range(2))
     with clockgated(tmp_path, config(tmp_path, address)) as daemon:
         whole_page(address)
         daemon.config.write_text(config(tmp_path, other))

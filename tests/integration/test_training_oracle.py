@@ -27,6 +27,7 @@ def test_adapter_is_the_one_that_the_trainer_of_transformers_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     flags = [
         "--model_name_or_path", str(make_model(tmp_path / "model")),
         "--dataset", str(make_rows(tmp_path / "rows.jsonl", 2 * STEPS)),

@@ -1,5 +1,5 @@
-"""A Debian root to boot in a container, made by mmdebstrap at the first call and kept below .cache; and a copy of it
-with this tree's package installed.
+"""A Debian or Ubuntu root to boot in a container, made by mmdebstrap at the first call and kept below .cache; and a
+copy of it with this tree's package installed.
 
     python -m support.debian_root [--bare] SUITE...
 
@@ -26,6 +26,10 @@ PACKAGES = (
     "python3-protobuf", "python3-pyroute2", "python3-systemd", "systemd", "systemd-sysv", "tzdata", "util-linux",
 )  # fmt: skip
 _MIRROR = "http://deb.debian.org/debian"
+_UBUNTU_SUITES = ("noble",)
+_UBUNTU_MIRROR = "http://archive.ubuntu.com/ubuntu"
+# Of the host, or of the root that packages are built in.
+_UBUNTU_KEYS = tuple(Path(root) / "usr/share/keyrings/ubuntu-archive-keyring.gpg" for root in ("/", _FOLDER / "build"))
 _BUILD_S = 600.0
 _INSTALL_S = 200.0
 _OPTIONS = (
@@ -108,14 +112,25 @@ def _made(name: str, wanted: str) -> Iterator[bool]:
 def _build(suite: str, root: Path, *, quiet: bool) -> None:
     shutil.rmtree(root, ignore_errors=True)
     loudness = ("--quiet",) if quiet else ()
-    line = ["mmdebstrap", *loudness, *_OPTIONS, f"--include={','.join(PACKAGES)}", suite, str(root), _MIRROR]
+    source = _source(suite)
+    line = ["mmdebstrap", *loudness, *_OPTIONS, f"--include={','.join(PACKAGES)}", suite, str(root), source]
     stderr = subprocess.PIPE if quiet else None
     try:
         done = subprocess.run(line, stderr=stderr, text=True, check=False, timeout=_BUILD_S)
     except subprocess.TimeoutExpired:
-        raise RootError(f"mmdebstrap was not done with {suite} after {_BUILD_S:g} s; is {_MIRROR} slow?") from None
+        raise RootError(f"mmdebstrap was not done with {suite} after {_BUILD_S:g} s; is {source} slow?") from None
     if done.returncode != 0:
         raise RootError(f"mmdebstrap ended with {done.returncode} for {suite}: {(done.stderr or '').strip()[-500:]}")
+
+
+def _source(suite: str) -> str:
+    """Where the packages of `suite` come from, as mmdebstrap wants it."""
+    if suite not in _UBUNTU_SUITES:
+        return _MIRROR
+    keys = next((path for path in _UBUNTU_KEYS if path.exists()), None)
+    if keys is None:
+        raise RootError(f"no keyring of Ubuntu's archive; wanted one of {', '.join(map(str, _UBUNTU_KEYS))}")
+    return f"deb [signed-by={keys}] {_UBUNTU_MIRROR} {suite} main universe"
 
 
 def _lacking() -> str | None:

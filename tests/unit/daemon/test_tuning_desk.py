@@ -326,3 +326,40 @@ def test_the_plans_of_others_do_not_push_out_the_one_that_is_to_be_applied(node:
     node.hand.values[sysctl(RMEM)] = SMALL
 
     assert not isinstance(node.desk.apply(asked, ignore_leases=False), Refused)
+
+
+def test_what_another_process_was_busy_with_at_the_start_is_undone_once_it_is_done(node: Node) -> None:
+    journal = JournalFile(node.folder, BOOT)
+    with journal.locked():
+        apply_id = journal.open("hash")
+        journal.append(Mark.WRITE, apply_id, step=0, change=change(RMEM, SMALL, LARGE))
+    node.hand.values[sysctl(RMEM)] = LARGE
+    with sole_apply(node.folder):
+        node.desk = node.started()
+        node.desk.watch()
+        assert node.values() == [LARGE, "1"], "it may be writing at this moment"
+
+    node.desk.watch()
+
+    assert node.values() == [SMALL, "1"]
+    assert node.desk.verify() == ()
+
+
+def test_an_apply_that_is_not_confirmed_does_not_read_as_nothing_applied(node: Node) -> None:
+    journal = JournalFile(node.folder, BOOT)
+    with journal.locked():
+        apply_id = journal.open("hash")
+        journal.append(Mark.WRITE, apply_id, step=0, change=change(RMEM, SMALL, LARGE))
+
+    (found,) = node.desk.verify()
+
+    assert found.verdict.code is VerdictCode.ERROR
+    assert found.verdict.detail.startswith("not confirmed: it is being applied at this moment")
+
+
+def test_a_hash_that_is_none_is_told_without_what_moves_a_cursor(node: Node) -> None:
+    found = node.desk.apply("\x1b[2J\n\u202e" + 100 * "x", ignore_leases=False)
+    assert isinstance(found, Refused)
+    assert found.why.startswith(r'no plan "\u001b[2J\n\u202e')
+    assert found.why.isprintable()
+    assert len(found.why) < 200

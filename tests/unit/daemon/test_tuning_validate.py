@@ -106,3 +106,12 @@ def test_masks_are_compared_by_what_they_name(one: str, other: str, is_one: bool
 
 def test_nothing_is_the_same_as_an_unknown_value() -> None:
     assert not is_same(Knob(1, Area.IRQ, "eth0-0"), None, None)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "is_fit"),
+    [("950000", "-1", True), ("950000", "-2", False), ("1", "--5", False), ("-5", "-20", True), ("1", "-0", True)],
+)
+def test_a_negative_number_is_for_keys_that_hold_one(found: str, wanted: str, *, is_fit: bool) -> None:
+    assert (problem(change("kernel.sched_rt_runtime_us", found, wanted)) is None) is is_fit
+    assert problem(change("net.ipv4.tcp_rmem", "4096 131072 6291456", "--5 1 2")) is not None

@@ -169,6 +169,19 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> No
     assert "SECRET" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["chat.example", "10.0.0.1", "0.0.0.0", "localhost.example", "[::ffff:10.0.0.1]"])
+def test_a_secret_does_not_travel_in_the_clear(host: str) -> None:
+    with pytest.raises(ConfigError, match="wanted https://, or http:// to localhost") as caught:
+        read_targets(f"http://{host}/SECRET", None, {})
+    assert "SECRET" not in str(caught.value)
+    assert read_targets(f"https://{host}/SECRET", None, {}).webhook is not None
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "127.1.2.3", "[::1]"])
+def test_this_machine_may_be_told_in_the_clear(host: str) -> None:
+    assert read_targets(f"http://{host}/SECRET", None, {}).webhook is not None
+
+
 def test_address_with_a_password_is_refused_without_repeating_it() -> None:
     with pytest.raises(ConfigError, match="path or query") as caught:
         read_targets("https://user:SECRET@host/x", None, {})

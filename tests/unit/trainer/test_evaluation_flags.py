@@ -1,7 +1,10 @@
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 from clockgate_trainer.errors import UsageError
+from clockgate_trainer.evaluation import ratings_file
 from clockgate_trainer.evaluation.schedule import Schedule, make_schedule
 from clockgate_trainer.flags.config_file import text_of, words_of
 from clockgate_trainer.flags.parse import notices, parse
@@ -11,6 +14,13 @@ PUBLISHED = (
     "--do_eval --do_mmlu_eval --evaluation_strategy steps --eval_steps 187 --eval_dataset_size 1024 "
     "--max_eval_samples 1000 --per_device_eval_batch_size 1"
 )
+
+
+def _documented() -> list[list[str]]:
+    """The commands of docs/evaluation.md."""
+    page = (Path(__file__).parents[3] / "docs/evaluation.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    return [shlex.split(line) for block in blocks for line in block.replace("\\\n", "").splitlines()]
 
 
 def made(line: str) -> Settings:
@@ -110,3 +120,14 @@ def test_a_run_file_gives_the_same_evaluation_again(tmp_path: Path) -> None:
     settings = made(f"{PUBLISHED} --metric_for_best_model loss --load_best_model_at_end")
     (tmp_path / "run.yaml").write_text(text_of(settings), encoding="utf-8")
     assert parse(words_of(tmp_path / "run.yaml")) == settings
+
+
+@pytest.mark.parametrize("command", _documented())
+def test_a_command_of_the_page_is_understood(command: list[str]) -> None:
+    if command[1:3] == ["evaluate", "ratings"]:
+        assert len(command) == 5
+        assert all(ratings_file._NAME.fullmatch(name.removesuffix(".jsonl")) for name in command[3:])
+    elif command[1] == "evaluate":
+        parse([word for word in command[2:] if word not in ("--best", "--json")][not command[2].startswith("--") :])
+    else:
+        assert parse(command[1:]).evaluates

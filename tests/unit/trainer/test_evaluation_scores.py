@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from clockgate_trainer.data.collate import collate
 from clockgate_trainer.data.feed import Arrangement, Feed
 from clockgate_trainer.data.packing import pack
 from clockgate_trainer.data.tokens import TokenRow, token_data
 from clockgate_trainer.evaluation.questions import Questions
 from clockgate_trainer.evaluation.rounds import form_batches
+from clockgate_trainer.train.attention import VARLEN, inputs_of
 from clockgate_trainer.train.exam import HeldOut, MultipleChoice
 from clockgate_trainer.train.scorer import Scorer
 from peft import LoraConfig, get_peft_model
@@ -179,3 +181,13 @@ def test_four_bit_layers_are_left_alone() -> None:
         seen = [layers[0].training, layers[1].training, layers.training]
     assert seen == [True, False, False]
     assert all(module.training for module in layers.modules())
+
+
+def test_rows_that_are_not_packed_are_documents_of_their_own_where_attention_is_of_variable_length() -> None:
+    batch = collate([ROWS[0], ROWS[5]], 0)
+    told = inputs_of(batch, SimpleNamespace(config=SimpleNamespace(_attn_implementation=VARLEN)))
+    width = len(ROWS[5].input_ids)
+    assert told["cu_seq_lens_q"].tolist() == told["cu_seq_lens_k"].tolist() == [0, width, 2 * width]
+    assert told["cu_seq_lens_q"].dtype is torch.int32
+    assert told["max_length_q"] == told["max_length_k"] == width
+    assert told["attention_mask"] is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from clockgate_trainer.errors import UsageError
-from clockgate_trainer.flags.parse import parse, read_command_line
+from clockgate_trainer.flags.parse import notices, parse, read_command_line
 from clockgate_trainer.flags.spellings import other_spellings
 from clockgate_trainer.planner import command
 from support.script_lines import SCRIPT_LINES, ScriptLine
@@ -87,6 +87,13 @@ def test_a_typographic_dash_is_read_as_a_flag_and_told() -> None:
     read = read_command_line(SCRIPT_LINES["readme-rate"].flags)
     assert read.settings.learning_rate == 1e-4
     assert any("typographic" in notice for notice in read.notices)
+
+
+def test_a_limit_that_only_a_split_would_keep_is_told() -> None:
+    found = notices(parse(SCRIPT_LINES["guide-65b"].flags))
+    assert any("--max_memory limits plan and --device_map auto alone" in notice for notice in found)
+    split = notices(parse([*SCRIPT_LINES["guide-65b"].flags, "--device_map", "auto"]))
+    assert not any("--max_memory" in notice for notice in split)
 
 
 @pytest.mark.parametrize("line", SIZED, ids=name_of)
