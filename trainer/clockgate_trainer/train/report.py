@@ -14,6 +14,7 @@ from clockgate_trainer.gate.telling import Teller
 from clockgate_trainer.tell import tell
 from clockgate_trainer.train.distributed import Place
 from clockgate_trainer.train.progress import Progress, StepReport, evaluation_line
+from clockgate_trainer.train.sinks import Sinks
 
 
 @dataclass
@@ -33,12 +34,17 @@ class Reporter:
         self._progress: Progress | None = None
         self._teller = Teller()
         self._alerter: Alerter | None = None
+        self._sinks: Sinks | None = None
         self.standing = standing
         self.held_ns = 0
 
     def call_people(self, targets: Targets, *, after_hold_s: float, job: str) -> None:
         """From now on call `targets` when all ranks have waited for `after_hold_s`, and when the gate stops the run."""
         self._alerter = Alerter(targets, after_hold_s=after_hold_s, job=job, on_event=self._on_alert)
+
+    def send_to(self, sinks: Sinks) -> None:
+        """From the first step on send figures to `sinks` too."""
+        self._sinks = sinks
 
     def say(self, text: str, event: str = "notice") -> None:
         """One sentence for a person (from rank 0 alone) and for the log."""
@@ -104,9 +110,11 @@ class Reporter:
         """Log who this rank is."""
         self._events.write("start", pid=os.getpid(), world_size=place.world_size, device=str(device))
 
-    def begin(self, total_steps: int, every: int) -> None:
-        """Say from now on how far the steps are."""
+    def begin(self, total_steps: int, every: int, model: object = None) -> None:
+        """Say from now on how far the steps of `model` are."""
         self._progress = Progress(total_steps, every)
+        if self._sinks is not None:
+            self._sinks.begin(total_steps, every, model)
 
     def step_done(self, report: StepReport) -> None:
         """Take note of a finished step."""
@@ -114,6 +122,8 @@ class Reporter:
         if self._metrics is None:
             return
         self._metrics.write(**asdict(report))
+        if self._sinks is not None:
+            self._sinks.step_done(report)
         line = self._progress.line(report) if self._progress is not None else None
         if line is not None:
             self._print(line)
@@ -124,6 +134,8 @@ class Reporter:
         self._events.write("evaluation", **told)
         if self._metrics is not None:
             self._metrics.write(**told)
+        if self._sinks is not None:
+            self._sinks.evaluated(step, figures)
         self._print(evaluation_line(step, figures, duration_ns))
 
     def show(self, text: str) -> None:
@@ -137,7 +149,9 @@ class Reporter:
             self._metrics.flush()
 
     def close(self) -> None:
-        """Let alerts under way go out, flush, and let go of the files."""
+        """Let alerts and figures under way go out, flush, and let go of the files."""
+        if self._sinks is not None:
+            self._sinks.close()
         if self._alerter is not None:
             self._alerter.close()
         self._events.close()

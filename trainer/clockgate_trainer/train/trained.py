@@ -1,5 +1,6 @@
 """What training changes, and what of it a checkpoint holds. Knows no model library."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,20 @@ class Trained:
 def trained_tensors(model: Any) -> dict[str, torch.Tensor]:
     """The weights that training changes, by name."""
     return {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
+
+
+def count_parameters(model: Any) -> tuple[int, int]:
+    """How many parameters training changes, and how many there are. Those in 4 bits are counted, and not their bytes.
+
+    A packed weight knows the shape that it had.
+    """
+    counts = [(_count(parameter), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(count for count, trained in counts if trained), sum(count for count, _ in counts)
+
+
+def _count(parameter: torch.Tensor) -> int:
+    packed = getattr(parameter, "quant_state", None)
+    return parameter.numel() if packed is None else math.prod(packed.shape)
 
 
 def unsound(weights: Mapping[str, torch.Tensor]) -> str | None:
