@@ -33,21 +33,29 @@ def use_varlen(model: Any) -> None:
 def inputs_of(batch: Batch, model: Any) -> dict[str, Any]:
     """The arguments that say what is read and what each token attends to."""
     documents = batch.documents
+    kind = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    rows, width = batch.input_ids.shape
+    if documents is None and kind == VARLEN:
+        # Each row is a document of its own. What is padded on its right is seen by no token before it.
+        starts = torch.arange(0, rows * width + 1, width, dtype=torch.int32, device=batch.input_ids.device)
+        return {"input_ids": batch.input_ids, **_documents(starts, width)}
     if documents is None:
         return {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-    kind = getattr(getattr(model, "config", None), "_attn_implementation", None)
     placed = {"input_ids": batch.input_ids, "position_ids": documents.positions}
     if kind == VARLEN:
         # The longest document is taken to fill its row: looking it up would wait for the device.
-        width = batch.input_ids.shape[1]
-        starts = documents.starts
-        lengths = {"max_length_q": width, "max_length_k": width}
-        return {**placed, "attention_mask": None, "cu_seq_lens_q": starts, "cu_seq_lens_k": starts, **lengths}
+        return {**placed, **_documents(documents.starts, width)}
     mask = documents.mask()
     if kind == "eager":
         # It adds the mask to the scores.
         mask = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, torch.finfo(torch.bfloat16).min)
     return {**placed, "attention_mask": mask}
+
+
+def _documents(starts: torch.Tensor, longest: int) -> dict[str, Any]:
+    """What variable-length attention is told of documents that begin at `starts` and have `longest` tokens at most."""
+    lengths = {"max_length_q": longest, "max_length_k": longest}
+    return {"attention_mask": None, "cu_seq_lens_q": starts, "cu_seq_lens_k": starts, **lengths}
 
 
 def _attend(

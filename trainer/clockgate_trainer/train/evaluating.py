@@ -27,6 +27,7 @@ from clockgate_trainer.train.exam import Exam, Figures, Task
 from clockgate_trainer.train.report import Reporter
 from clockgate_trainer.train.saving import Position
 from clockgate_trainer.train.scorer import Scorer
+from clockgate_trainer.train.shortage import is_shortage
 
 _NS_PER_S = 1_000_000_000
 _TOLD_EVERY_NS = 10 * _NS_PER_S
@@ -126,8 +127,10 @@ class Examiner:
             if lacks_memory is None:
                 try:
                     marks += task.mark(self._scorer, rows)
-                except torch.OutOfMemoryError as err:
-                    lacks_memory = str(err)
+                except (RuntimeError, MemoryError) as err:
+                    if not is_shortage(err):
+                        raise
+                    lacks_memory = next(iter(str(err).splitlines()), type(err).__name__)
             if not meets_after(done, len(rounds)):
                 continue
             decision = self._meet(step, lacks_memory, busy_ns=mono_ns() - met_ns)
@@ -150,7 +153,7 @@ class Examiner:
     def _tell_dropped(self, step: int, decision: Decision, lacks_memory: str | None) -> None:
         if decision.flags & Flags.OUT_OF_MEMORY:
             ranks = ", ".join(str(rank) for rank, row in enumerate(decision.rows) if row.flags & Flags.OUT_OF_MEMORY)
-            cause = f": {lacks_memory.splitlines()[0]}" if lacks_memory else ""
+            cause = f": {lacks_memory}" if lacks_memory else ""
             why = f"rank {ranks} has no memory for it{cause}. Lower --per_device_eval_batch_size; training goes on"
         else:
             why = "a rank was asked to leave"
