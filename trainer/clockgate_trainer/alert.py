@@ -40,7 +40,7 @@ OnEvent = Callable[[str, Mapping[str, object]], None]
 
 @dataclass(frozen=True)
 class Alert:
-    """What is sent, as JSON: `kind` is hold, hold_over, stop or bad_loss, for `reasons`; `ranks` keep the others waiting.
+    """What is sent, as JSON: `kind` is hold, hold_over, stop or bad_loss, for `reasons`; `ranks` keep others waiting.
 
     `held_s` is how long all ranks have waited; None for a stop without a wait.
     """
