@@ -86,10 +86,6 @@ def test_doctor_and_bundle_work_when_the_daemon_is_dead(tmp_path: Path) -> None:
     (tmp_path / "clockgated.toml").write_text(toml(tmp_path))
     (tmp_path / "run").mkdir()
     (tmp_path / "run/last-reading.json").write_text("{}")
-    code, found = findings(tmp_path)
-    assert code == 3
-    assert found["clockgated"]["level"] == "fault"
-    assert "kernel clock" in found
     done = run(tmp_path, "support-bundle", "--output", str(tmp_path), "--json")
     assert done.returncode == 3, done.stderr
     shown = json.loads(done.stdout)
@@ -98,6 +94,11 @@ def test_doctor_and_bundle_work_when_the_daemon_is_dead(tmp_path: Path) -> None:
     assert problems["config/clockgated.toml"] is None
     files = unpack(Path(shown["path"]))
     assert "status.json" not in files
+    examined = json.loads(files["doctor.json"])
+    assert examined["exit_code"] == 3
+    levels = {one["subject"]: one["level"] for one in examined["findings"]}
+    assert levels["clockgated"] == "fault"
+    assert "kernel clock" in levels
     assert "last-reading.json" in files["files.txt"]
 
 

@@ -40,13 +40,6 @@ def site(daemon: Clockgated, tmp_path: Path) -> Slurm:
     return slurm(tmp_path / "slurm", daemon.socket, daemon.admin_socket)
 
 
-@pytest.fixture
-def bad_clock(daemon: Clockgated) -> Iterator[None]:
-    assert daemon.ctl("drill", "offset", "200ms", "--for", "600s").returncode == 0
-    yield
-    assert daemon.ctl("drill", "clear").returncode == 0
-
-
 def test_scripts_are_clean_for_shellcheck() -> None:
     done = subprocess.run(
         [require_tool("shellcheck"), "--external-sources", *sorted(SCRIPTS.iterdir())],
@@ -81,8 +74,8 @@ def test_a_clock_out_of_limits_drains_the_node_and_a_good_one_gives_it_back(daem
     assert len(site.calls()) == calls
 
 
-@pytest.mark.usefixtures("bad_clock")
 def test_a_node_that_somebody_else_drained_is_left_to_them(site: Slurm) -> None:
+    put_program(site.folder, "clockgatectl", "#!/bin/sh\nexit 1\n")
     site.set_state("IDLE+DRAIN", "disk replaced [ann@2026-12-01T00:00:00]")
     assert site.run("health_check.sh").returncode == 0
     assert site.state == ("IDLE+DRAIN", "disk replaced [ann@2026-12-01T00:00:00]")
@@ -90,6 +83,7 @@ def test_a_node_that_somebody_else_drained_is_left_to_them(site: Slurm) -> None:
 
 
 def test_a_reason_that_somebody_gave_meanwhile_is_not_resumed(site: Slurm) -> None:
+    put_program(site.folder, "clockgatectl", "#!/bin/sh\nexit 0\n")
     (site.folder / "mark").mkdir()
     (site.folder / "mark/drained").touch()
     site.set_state("IDLE+DRAIN", "clock and disk, ask ann")
@@ -142,7 +136,6 @@ def test_epilog_breaks_the_leases_of_its_job_and_no_other(daemon: Clockgated, si
         with pytest.raises(grpc.RpcError):
             for _ in streams[0]:
                 pass
-    assert site.run("epilog.sh", SLURM_JOB_ID="43", CLOCKGATE_ADDRESS="/none").returncode == 0
 
 
 def test_a_job_runs_one_launcher_a_node_and_ends_with_its_code(site: Slurm) -> None:

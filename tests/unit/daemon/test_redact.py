@@ -82,7 +82,7 @@ def test_tokens_of_known_shape_never_appear(token: str) -> None:
 
 @given(SECRETS)
 def test_secrets_on_command_lines_and_in_headers_never_appear(secret: str) -> None:
-    for text in (f"run --hub_token {secret} --mode auto", f"--password={secret} x", f"Authorization: Bearer {secret}"):
+    for text in (f"run --hub_token {secret} --mode auto", f"--password={secret} x", f"it sent Bearer {secret} again"):
         assert secret not in redact(text)
 
 
@@ -104,7 +104,7 @@ def test_what_helps_to_find_a_fault_stays() -> None:
     "piece", ["x", "-", "a-", "password", "token=", 'key = ["', "://", "https://a@", "1 ", "eyJ", "\n"]
 )
 def test_a_flood_is_redacted_in_time(piece: str) -> None:
-    flood = piece * (100_000 // len(piece))
+    flood = piece * (60_000 // len(piece))
     began_ns = time.thread_time_ns()
     redact(flood)
     # A pattern that looks at each character from each place before it takes minutes here.
