@@ -34,7 +34,7 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     recording.write_text('{"after_s": 0, "bound_ns": 200000, "identity": "ntp:192.0.2.1", "stratum": 2}\n')
     text = toml(
         folder,
-        clock='source = "recorded"\nsync_cycles = 1\npoll_interval_s = 0.2',
+        clock='source = "recorded"\nsync_cycles = 1\npoll_interval_s = 0.1',
         extra=f'[recorded]\nfile = "{recording}"',
     )
     with clockgated(folder, text, python=python) as running:

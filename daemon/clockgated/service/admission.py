@@ -69,7 +69,7 @@ class Admission(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in
             unary = self._answering(self._with_message(handler.unary_unary, arrived_ns))
             return grpc.stream_unary_rpc_method_handler(unary, **codec)
         if handler.request_streaming:
-            stream = _with_messages(handler.stream_stream)
+            stream = self._with_messages(handler.stream_stream, arrived_ns)
         else:
             stream = self._with_message(handler.unary_stream, arrived_ns)
         return grpc.stream_stream_rpc_method_handler(self._within_ceiling(stream), **codec)
@@ -83,6 +83,21 @@ class Admission(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in
             return behaviour(_readable(request, context), context)
 
         return call
+
+    def _with_messages(self, behaviour: _StreamBehaviour, arrived_ns: int) -> _StreamBehaviour:
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            return behaviour(self._read(requests, context, arrived_ns), context)
+
+        return call
+
+    def _read(self, requests: Iterator[Any], context: grpc.ServicerContext, arrived_ns: int) -> Iterator[Any]:
+        """The messages of a stream. The first is owed at once; for the others a client may take its time."""
+        with self._sweeper.message(context, arrived_ns):
+            first = next(requests, None)
+        if first is not None:
+            yield _readable(first, context)
+            for request in requests:
+                yield _readable(request, context)
 
     def _answering(self, behaviour: _Behaviour) -> _Behaviour:
         def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
@@ -147,10 +162,3 @@ def _readable(request: Any, context: grpc.ServicerContext) -> Any:
     if isinstance(request, _Garbage):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the bytes are no message of this method")
     return request
-
-
-def _with_messages(behaviour: _StreamBehaviour) -> _StreamBehaviour:
-    def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        return behaviour((_readable(request, context) for request in requests), context)
-
-    return call

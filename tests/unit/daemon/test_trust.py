@@ -43,6 +43,17 @@ def test_a_folder_that_others_can_write_is_refused_and_a_sticky_one_is_not(file:
     assert trust.fault(file) is None
 
 
+def test_what_is_mounted_read_only_is_written_by_nobody(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.parent.chmod(0o777)
+    real = os.statvfs
+    fields = list(real(file))
+    fields[8] |= os.ST_RDONLY
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(fields) if path == file.parent else real(path))
+    assert trust.fault(file) is None
+    os.chown(file.parent, NOBODY, 0)
+    assert trust.fault(file) is not None
+
+
 def test_somebody_else_as_owner_of_file_or_folder_is_refused(file: Path) -> None:
     os.chown(file, NOBODY, 0)
     assert f"belongs to user {NOBODY}" in str(trust.fault(file))
