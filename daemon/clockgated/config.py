@@ -102,7 +102,7 @@ class ApiConfig:
 
     socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/clockgate.sock")
     admin_socket: Annotated[Path, SocketPath()] = Path("/run/clockgate/admin/admin.sock")
-    max_streams: Annotated[int, Whole(1, 1000)] = 64
+    max_streams: Annotated[int, Whole(1, 256)] = 64
     tcp: Annotated[TcpAddress | None, OptionalTcpAddress()] = None
     tls_certificate: Annotated[Path | None, OptionalPath()] = None
     tls_key: Annotated[Path | None, OptionalPath()] = None

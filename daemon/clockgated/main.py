@@ -16,6 +16,7 @@ from clockgated.manage.facts import Facts
 from clockgated.manage.handover import Handover
 from clockgated.manage.plan import plan_as_json, print_plan
 from clockgated.manage.settings import Mode
+from clockgated.service.tls import read_certificates
 from clockgated.steering.measuring import observed_source
 from clockgated.steering.prepare import survey
 from clockgated.tuning.journal import JournalError
@@ -54,6 +55,8 @@ def _checked(settings: Config) -> int:
         # A recording has to be there and readable.
         observed_source(settings, Facts(), host.boot_id())
     check_profile(settings.tuning)
+    if settings.api.tls is not None:
+        read_certificates(settings.api.tls)
     print("ok")
     return 0
 

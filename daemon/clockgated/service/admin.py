@@ -9,6 +9,7 @@ from clockgate.v1 import admin_pb2, admin_pb2_grpc
 from clockgated import drill, host, units
 from clockgated.lease_desk import LeaseDesk
 from clockgated.service.convert import fault_from, lease_message
+from clockgated.service.words import shown
 
 _LONGEST_NS = 3600 * units.NS_PER_S
 _LOG = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         if broken is None:
             context.abort(
                 grpc.StatusCode.NOT_FOUND,
-                f'no open lease "{request.lease_id[:20]}"; see `clockgatectl leases`',
+                f"no open lease {shown(request.lease_id)}; see `clockgatectl leases`",
             )
         lease, ban = broken
         _LOG.warning("the operator broke lease %s of job %s, rank %d", lease.lease_id, lease.job, lease.rank)

@@ -12,6 +12,7 @@ from clockgate.wire import stubs
 from clockgated import host
 from clockgated.clock.model import ClockState, Reading
 from clockgated.publish import Publisher
+from clockgated.service.words import shown
 
 CLOCK_SERVICE = "clockgate.v1.Clock"
 _USABLE = (ClockState.SYNCHRONIZED, ClockState.HOLDOVER)
@@ -44,7 +45,7 @@ class HealthServicer:
         status = self._status(request.service)
         if status == stubs.STATUS_SERVICE_UNKNOWN:
             known = ", ".join(sorted(self._services))
-            context.abort(grpc.StatusCode.NOT_FOUND, f'no service "{request.service}" here; known: {known}')
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no service {shown(request.service)} here; known: {known}")
         return stubs.HealthCheckResponse(status=status)
 
     def watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:

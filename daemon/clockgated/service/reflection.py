@@ -10,6 +10,8 @@ import grpc
 from clockgate.wire import own_files, standard_files, stubs
 from google.protobuf import descriptor_pb2
 
+from clockgated.service.words import shown
+
 _NOT_FOUND = 5
 _INVALID_ARGUMENT = 3
 
@@ -69,16 +71,16 @@ def _fill(response: Any, request: Any, catalog: Catalog, services: Collection[st
             for name in sorted(services):
                 response.list_services_response.service.add(name=name)
         case "file_by_filename":
-            _fill_files(response, catalog.file(asked), f"no file {asked}")
+            _fill_files(response, catalog.file(asked), f"no file {shown(asked)}")
         case "file_containing_symbol":
-            _fill_files(response, catalog.file_of(asked), f"no symbol {asked}")
+            _fill_files(response, catalog.file_of(asked), f"no symbol {shown(asked)}")
         case "file_containing_extension":
             _fill_files(response, None, "there are no extensions here")
         case "all_extension_numbers_of_type":
             if catalog.defines(asked):
                 response.all_extension_numbers_response.base_type_name = asked
             else:
-                _fill_files(response, None, f"no symbol {asked}")
+                _fill_files(response, None, f"no symbol {shown(asked)}")
         case _:
             response.error_response.error_code = _INVALID_ARGUMENT
             response.error_response.error_message = "the request names nothing to look up"

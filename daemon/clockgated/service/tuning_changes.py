@@ -11,6 +11,7 @@ from clockgate.v1 import tuning_pb2
 
 from clockgated.service.tuning import TuningServicer
 from clockgated.service.tuning_results import checked_message, outcome_message
+from clockgated.service.words import shown
 from clockgated.tuning.desk import RefusalKind, Refused, TuningDesk
 from clockgated.tuning.journal import JournalError
 from clockgated.tuning.outcome import Outcome
@@ -69,7 +70,7 @@ class TuningAdminServicer(TuningReadServicer):
         self, request: tuning_pb2.ApplyRequest, context: grpc.ServicerContext
     ) -> tuning_pb2.ApplyResponse:
         """Carry out the plan of the request's hash; blocks until what may cut the node off is confirmed or undone."""
-        _LOG.warning("the operator applies tuning plan %s", request.plan_hash[:64])
+        _LOG.warning("the operator applies tuning plan %s", shown(request.plan_hash))
         with _journal_errors(context):
             outcomes = self._desk.apply(request.plan_hash, ignore_leases=request.ignore_leases)
         return tuning_pb2.ApplyResponse(outcomes=map(outcome_message, _tried(outcomes, context)))

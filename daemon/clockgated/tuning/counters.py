@@ -4,6 +4,7 @@ Read from /proc and /sys alone, so that a plan and a later check read the same. 
 the interface came up; in a network namespace most of them are its own, softnet's are the node's.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def parse_table(text: str) -> Mapping[str, int]:
         # "Tcp:" and "TcpExt:" and "IpExt:"; the names that are used are unlike in all of them.
         if names[:1] == values[:1] and names[:1] in (["Tcp:"], ["TcpExt:"], ["IpExt:"]):
             for name, value in zip(names[1:], values[1:], strict=False):
-                if value.lstrip("-").isdecimal():
+                if re.fullmatch(r"-?[0-9]{1,20}", value):
                     found[name] = int(value)
     return found
 

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+from clockgated import trust
 from clockgated.config_values import Kind, Switch, Text, Texts, Whole
 from clockgated.errors import ConfigError
 from clockgated.tuning.model import normal
@@ -156,6 +157,9 @@ def _read(name: str, folder: Path) -> tuple[bytes, str]:
         # A pipe or a device would keep everybody waiting who wants a plan.
         if not stat.S_ISREG(file.stat().st_mode):
             raise ConfigError(f"{file}: is no regular file; wanted a readable TOML file")
+        untrusted = trust.fault(file)
+        if untrusted is not None:
+            raise ConfigError(untrusted)
         return file.read_bytes(), str(file)
     except FileNotFoundError:
         known = ", ".join((AUTO, *BUILT_IN))

@@ -60,8 +60,10 @@ def _shape_problem(change: Change) -> str | None:
         return None  # masks are hexadecimal
     for before, after in zip(found, wanted, strict=True):
         if _number(before) is not None and (number := _number(after)) is not None:
-            if not -INT_MAX - 1 <= number <= (1 << 63) - 1:
-                return _said(change, "a number that the kernel can hold")
+            # By the kernel's custom -1 is "no limit" or "off"; below it a number means something only where one was.
+            low = -1 if not before.startswith("-") else -INT_MAX - 1
+            if not low <= number <= (1 << 63) - 1:
+                return _said(change, f"a number from {low} that the kernel can hold")
         elif _number(before) is not None:
             return _said(change, f'numbers, as in "{change.found}"')
     return None

@@ -1,6 +1,7 @@
 """Arithmetic and checks of values. Pure. The kernel takes nonsense without a word, so it is checked here first."""
 
 import difflib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -90,10 +91,8 @@ def promises_gain(gain: float) -> bool:
 def numbers(value: str) -> tuple[int, ...] | None:
     """The whole numbers in `value`; None when a word is none."""
     words = value.split()
-    if not all(word.lstrip("-").isascii() and word.lstrip("-").isdecimal() for word in words):
-        return None
     # No kernel value has more digits, and Python refuses to read thousands of them.
-    return tuple(map(int, words)) if all(len(word) <= 20 for word in words) else None
+    return tuple(map(int, words)) if all(re.fullmatch(r"-?[0-9]{1,20}", word) for word in words) else None
 
 
 def value_problem(key: str, value: str, available: Collection[str] = ()) -> str | None:

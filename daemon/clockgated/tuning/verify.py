@@ -51,7 +51,7 @@ def check(journal: JournalFile, hand: Hand, eyes: Eyes, now_boot_ns: int, *, may
     unfinished = [
         _Found(step, Verdict(VerdictCode.ERROR, step.change.knob, step.change.found, None, _unfinished(one)))
         for one in transactions
-        if one.stage is Stage.UNDOING
+        if one.stage in (Stage.OPEN, Stage.UNDOING)
         for step in one.steps
     ]
     return tuple(_with_evidence(found, eyes) for found in (*checked, *unfinished))
@@ -106,6 +106,8 @@ def _kept(found: _Found, journal: JournalFile, hand: Hand) -> _Found:
 
 
 def _unfinished(apply: Transaction) -> str:
+    if apply.stage is Stage.OPEN:
+        return "not confirmed: it is being applied at this moment, or its apply broke off; look again in a minute"
     return f"not given back yet ({apply.detail}); `clockgatectl tune revert` tries again"
 
 

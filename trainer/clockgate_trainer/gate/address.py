@@ -1,42 +1,48 @@
-"""Where the clock daemon listens: the flag, then the environment, then the packaged socket. Pure."""
+"""Where the clock daemon listens, and what to bring for TLS: the flag, the environment, then the packaged socket."""
 
 from collections.abc import Mapping
-from pathlib import Path
+
+from clockgate.dial import Address, DialError, Tls, credentials, parse_address, tls_of
 
 from clockgate_trainer.errors import ConfigError
 
 ADDRESS_VARIABLE = "CLOCKGATE_ADDRESS"
 DEFAULT_SOCKET = "/run/clockgate/clockgate.sock"
-# sun_path holds 108 bytes with its final zero.
-_LONGEST_PATH = 107
 
 
 def resolve_address(flag: str | None, environ: Mapping[str, str]) -> str:
     """Target of the daemon for gRPC: `flag` (--clock_daemon), then CLOCKGATE_ADDRESS, then the packaged socket.
 
     A value with a slash and no scheme is a socket path; `unix:PATH` is one too; anything else (`host:port`,
-    `dns:///host:port`) is passed on. Raises ConfigError when a socket path is too long for the kernel.
+    `dns:///host:port`) is an address of TCP. Raises ConfigError when it is none, or its path is too long for the
+    kernel.
     """
-    if flag:
-        return _target(flag, "--clock_daemon")
-    value = environ.get(ADDRESS_VARIABLE)
-    if value:
-        return _target(value, ADDRESS_VARIABLE)
-    return _target(DEFAULT_SOCKET, "the default")
+    value, origin = (flag, "--clock_daemon") if flag else (environ.get(ADDRESS_VARIABLE), ADDRESS_VARIABLE)
+    if not value:
+        value, origin = DEFAULT_SOCKET, "the default"
+    address = _parsed(value, origin)
+    # Another rank, or a later moment, may have another working folder.
+    return address.target if address.path is None else _parsed(str(address.path.absolute()), origin).target
 
 
-def _target(value: str, origin: str) -> str:
-    scheme, colon, rest = value.partition(":")
-    if colon and scheme == "unix":
-        path = rest.removeprefix("//") if rest.startswith("///") else rest
-    elif "/" in value and (not colon or "/" in scheme):
-        path = value
-    else:
-        return value
-    absolute = str(Path(path).absolute())
-    length = len(absolute.encode())
-    if length > _LONGEST_PATH:
-        raise ConfigError(
-            f"{origin}: socket path {absolute} has {length} bytes, wanted at most {_LONGEST_PATH}; use a shorter folder"
-        )
-    return f"unix:{absolute}"
+def resolve_tls(target: str, environ: Mapping[str, str]) -> Tls:
+    """What to bring to `target`, as `resolve_address` gives it.
+
+    That is the files that CLOCKGATE_TLS_CA, CLOCKGATE_TLS_CERTIFICATE and CLOCKGATE_TLS_KEY name, and
+    CLOCKGATE_TLS_NAME, for which the daemon's certificate has to be.
+
+    Raises ConfigError when one is missing for a daemon beyond this machine, cannot be read, or does not fit.
+    """
+    tls = tls_of(environ)
+    try:
+        credentials(parse_address(target), tls)
+    except DialError as error:
+        raise ConfigError(f"the clock daemon's address: {error}") from error
+    return tls
+
+
+def _parsed(value: str, origin: str) -> Address:
+    try:
+        return parse_address(value)
+    except DialError as error:
+        raise ConfigError(f"{origin}: {error}") from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import grpc
+from clockgate.dial import Tls, open_channel, parse_address
 from clockgate.v1 import clock_pb2, clock_pb2_grpc, gate_pb2, gate_pb2_grpc
 
 from clockgate_trainer.gate.clocks import boot_id, boot_ns, mono_ns
@@ -114,11 +115,20 @@ class Sidecar:
     """Asks one daemon for one rank. `address` is a gRPC target (see `gate.address`); threads start at once.
 
     `deadline_s` bounds each Check: a daemon that needs longer counts as silent for this question. `with_lease` keeps a
-    lease open for this rank and its job: one rank of a node is enough, and a daemon has few streams.
+    lease open for this rank and its job: one rank of a node is enough, and a daemon has few streams. `tls` is what a
+    daemon beyond this machine is called with; its files are read once, here.
     """
 
     def __init__(
-        self, address: str, limits: Limits, *, job: str, rank: int, deadline_s: float = 0.25, with_lease: bool = False
+        self,
+        address: str,
+        limits: Limits,
+        *,
+        job: str,
+        rank: int,
+        deadline_s: float = 0.25,
+        with_lease: bool = False,
+        tls: Tls | None = None,
     ) -> None:
         self._address = address
         self._limits = limits
@@ -137,7 +147,7 @@ class Sidecar:
         self._question = threading.Condition()
         self._step = 0
         self._asked = False
-        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._channel = open_channel(parse_address(address), tls or Tls(), _CHANNEL_OPTIONS)
         self._threads = [
             threading.Thread(target=run, name=f"clockgate-{name}", daemon=True)
             for name, run in (("ask", self._keep_asking), ("watch", self._keep_watching))

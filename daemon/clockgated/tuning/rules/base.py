@@ -9,7 +9,7 @@ from clockgated.tuning.facts import Facts, Link
 from clockgated.tuning.model import Area, Change, Counter, Finding, Input, Knob, Refusal, RefusalCode, Risk, Why
 from clockgated.tuning.profile import Profile
 from clockgated.tuning.validate import problem as problem_of
-from clockgated.tuning.values import value_problem
+from clockgated.tuning.values import numbers, value_problem
 
 Outcome = Change | Finding | Refusal
 
@@ -174,8 +174,8 @@ def raise_sysctl(
 
 def number(situation: Situation, key: str) -> int | None:
     """The single number that a sysctl holds; None when it is absent or something else."""
-    value = situation.facts.sysctl(key)
-    return int(value) if value is not None and value.lstrip("-").isdecimal() and len(value) <= 20 else None
+    read = numbers(situation.facts.sysctl(key) or "")
+    return read[0] if read is not None and len(read) == 1 else None
 
 
 def spoiled(situation: Situation, key: str, wanted: str) -> Refusal:
