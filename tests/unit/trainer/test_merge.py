@@ -47,9 +47,21 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def plain(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter on the base in NF4, which no test changes."""
+    folder = tmp_path_factory.mktemp("plain")
+    adapter_of(base, folder)
+    return folder
+
+
+def flags_of(base: Path) -> list[str]:
+    return ["--model_name_or_path", str(base), "--device", "cpu"]
+
+
 def adapter_of(base: Path, folder: Path, *flags: str) -> list[str]:
     """Save an adapter with weights that matter; the flags that hold its base."""
-    words = ["--model_name_or_path", str(base), "--device", "cpu", "--lora_r", "4", *flags]
+    words = [*flags_of(base), "--lora_r", "4", *flags]
     model = build_model(parse(words), CPU)
     torch.manual_seed(7)
     with torch.no_grad():
@@ -70,12 +82,9 @@ def merge(adapter: Path, output: Path, words: list[str], *, held: bool = True, s
 @pytest.mark.parametrize(
     "flags",
     [
-        (),
         ("--use_dora",),
-        ("--use_rslora", "--quant_type", "fp4", "--no_double_quant"),
+        ("--use_rslora", "--quant_type", "fp4", "--no_double_quant", "--lora_modules", "q_proj,v_proj"),
         ("--modules_to_save", "lm_head,embed_tokens"),
-        ("--lora_modules", "q_proj,v_proj"),
-        ("--bits", "32"),
     ],
     ids=" ".join,
 )
@@ -101,11 +110,10 @@ def test_eight_bit_base_is_dequantised_too(base: Path, tmp_path: Path) -> None:
     assert held < full
 
 
-def test_full_base_is_further_from_training_than_the_dequantised_one(base: Path, tmp_path: Path) -> None:
-    words = adapter_of(base, tmp_path / "adapter")
-    assert merge(tmp_path / "adapter", tmp_path / "held", words) * 100 < merge(
-        tmp_path / "adapter", tmp_path / "full", words, held=False
-    )
+def test_full_base_is_further_from_training_than_the_dequantised_one(base: Path, plain: Path, tmp_path: Path) -> None:
+    held = merge(plain, tmp_path / "held", flags_of(base))
+    assert held < 2e-5
+    assert held * 100 < merge(plain, tmp_path / "full", flags_of(base), held=False)
     weights = load_file(tmp_path / "full" / "model.safetensors")
     untouched = load_file(base / "model.safetensors")
     assert torch.equal(weights["model.embed_tokens.weight"], untouched["model.embed_tokens.weight"])
@@ -127,26 +135,26 @@ def test_tied_embedding_stays_tied_when_the_adapter_leaves_it_alone(tied: Path, 
     assert "lm_head.weight" not in load_file(tmp_path / "merged" / "model.safetensors")
 
 
-def test_added_tokens_of_plain_peft_are_in_the_merged_model(base: Path, tmp_path: Path) -> None:
+def test_added_tokens_of_plain_peft_are_in_the_merged_model(base: Path, plain: Path, tmp_path: Path) -> None:
     """An adapter beside an embedding that was resized for a pad token: the usual size mismatch."""
-    words = adapter_of(base, tmp_path / "adapter")
     grown = AutoModelForCausalLM.from_pretrained(base)
     grown.resize_token_embeddings(131)
-    model: Any = PeftModel.from_pretrained(grown, tmp_path / "adapter")
+    model: Any = PeftModel.from_pretrained(grown, plain)
     model.save_pretrained(tmp_path / "grown", save_embedding_layers=True)
     tokenizer = AutoTokenizer.from_pretrained(base)
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
     tokenizer.save_pretrained(tmp_path / "grown")
-    assert merge(tmp_path / "grown", tmp_path / "merged", words) < 2e-5
+    assert merge(tmp_path / "grown", tmp_path / "merged", flags_of(base)) < 2e-5
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     assert merged.get_input_embeddings().num_embeddings == merged.config.vocab_size == 131
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").pad_token == "<pad>"
 
 
-def test_shards_are_no_larger_than_asked_and_hold_the_same_weights(base: Path, tmp_path: Path) -> None:
-    words = adapter_of(base, tmp_path / "adapter")
-    merge(tmp_path / "adapter", tmp_path / "one", words)
-    merge(tmp_path / "adapter", tmp_path / "many", words, shard="100KB")
+def test_shards_are_no_larger_than_asked_and_hold_the_same_weights(base: Path, plain: Path, tmp_path: Path) -> None:
+    for name, size in (("one", "5GB"), ("many", "100KB")):
+        job = prepare(Weights(plain, is_adapter=True), parse(flags_of(base)), held=True, dtype=None)
+        (tmp_path / name).mkdir()
+        build(job, tmp_path / name, max_shard_size=size, on_progress=lambda done, all_: None)
     shards = sorted((tmp_path / "many").glob("model-*.safetensors"))
     assert len(shards) > 2
     assert all(path.stat().st_size < 110_000 for path in shards)
@@ -178,10 +186,9 @@ def test_weights_of_torch_save_are_read_too(base: Path, tmp_path: Path) -> None:
     assert all(files.look(name) == new.look(name) for name in files.names)
 
 
-def test_an_adapter_of_another_base_is_refused_by_name(base: Path, tied: Path, tmp_path: Path) -> None:
-    words = adapter_of(base, tmp_path / "adapter")
+def test_an_adapter_of_another_base_is_refused_by_name(plain: Path, tied: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.layers\.1\.\S+ .*is it the base that the adapter was trained on"):
-        merge(tmp_path / "adapter", tmp_path / "merged", [*words, "--model_name_or_path", str(tied)])
+        merge(plain, tmp_path / "merged", flags_of(tied))
 
 
 @pytest.mark.parametrize(
@@ -194,22 +201,21 @@ def test_an_adapter_of_another_base_is_refused_by_name(base: Path, tied: Path, t
     ],
 )
 def test_adapters_that_mean_more_are_refused_with_the_reason(
-    base: Path, tmp_path: Path, change: dict[str, Any], named: str
+    base: Path, plain: Path, tmp_path: Path, change: dict[str, Any], named: str
 ) -> None:
-    words = adapter_of(base, tmp_path / "adapter", "--lora_modules", "q_proj")
+    shutil.copytree(plain, tmp_path / "adapter")
     path = tmp_path / "adapter" / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
     with pytest.raises(ConfigError, match=named):
-        merge(tmp_path / "adapter", tmp_path / "merged", words)
+        merge(tmp_path / "adapter", tmp_path / "merged", flags_of(base))
 
 
 def test_command_reports_and_writes_over_nothing(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = adapter_of(base, tmp_path / "adapter")
     output = tmp_path / "merged"
     output.mkdir()
-    line = [str(tmp_path / "adapter"), "--output", str(output), "--json", "--device", "cpu", *words[:2]]
+    line = [str(plain), "--output", str(output), "--json", *flags_of(base)]
     assert main([*line, "--dtype", "bfloat16", "--max_logit_diff", "1e-9"]) == 1
     assert "nothing was written" in capsys.readouterr().err
     assert not list(output.iterdir())
@@ -222,12 +228,12 @@ def test_command_reports_and_writes_over_nothing(
     assert "not empty" in capsys.readouterr().err
 
 
-def test_empty_adapter_is_told(base: Path, tmp_path: Path) -> None:
-    words = adapter_of(base, tmp_path / "adapter", "--lora_modules", "q_proj")
+def test_empty_adapter_is_told(base: Path, plain: Path, tmp_path: Path) -> None:
+    shutil.copytree(plain, tmp_path / "adapter")
     header = b"{}"
     (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(ConfigError, match="saved empty"):
-        merge(tmp_path / "adapter", tmp_path / "merged", words)
+        merge(tmp_path / "adapter", tmp_path / "merged", flags_of(base))
 
 
 def test_folder_without_weights_is_told(tmp_path: Path) -> None:
