@@ -54,8 +54,8 @@ integration: $(VENV)/.ready tools  ## the tests with real chronyd, ptp4l, grpcur
 cluster: $(VENV)/.ready tools  ## training under faults on purpose (root; 6 minutes); SEED=N or FAULT=NAME for one
 	$(BIN)/python -W error -m support.chaos $(if $(SEED),--seed "$(SEED)") $(if $(FAULT),--fault "$(FAULT)") $(CHAOS)
 
-deb: $(VENV)/.ready  ## the Debian package in dist/, built twice, linted, tested on Debian 12 and 13 (root; 8 minutes)
-	sh packaging/make-deb.sh $(BIN)/python dist $${CLOCKGATE_SUITES:-bookworm trixie}
+deb: $(VENV)/.ready  ## the Debian package in dist/, built twice, linted, tested on Debian and Ubuntu (root; 8 minutes)
+	sh packaging/make-deb.sh $(BIN)/python dist $${CLOCKGATE_SUITES:-bookworm trixie noble}
 
 fuzz: $(VENV)/.ready  ## random and almost right requests for a real daemon, 60 s; SEED=N for the same again
 	$(BIN)/python -W error -m support.fuzz_api $(if $(SEED),--seed "$(SEED)")

@@ -5,8 +5,9 @@
 #
 # FOLDER then holds clockgate_VERSION_all.deb, one file for Debian 12, Debian 13 and Ubuntu 24.04. Unless --quick is
 # given it is built twice, in another folder, time zone, locale and under another umask, and both files must have the
-# same bytes; the AppArmor profile must compile; and lintian must find neither errors nor warnings. Needs root. The root is kept below .cache/roots.
-# DEBIAN_MIRROR names the archive. Exit 1 when the package cannot be built, or is not as it must be.
+# same bytes; the AppArmor profile must compile; and lintian must find neither errors nor warnings.
+# Needs root. The root to build in is kept below .cache/roots; DEBIAN_MIRROR names the archive that it comes from. Exit 1
+# when the package cannot be built, or is not as it must be.
 set -eu
 quick=
 [ "${1:-}" != --quick ] || {
@@ -25,6 +26,8 @@ root=$roots/build
 # Debian 13's debhelper puts units below /usr, as its lintian wants; what it makes of plain Python runs on all three.
 suite=trixie
 packages=apparmor,debhelper,dh-apparmor,dh-python,lintian,pybuild-plugin-pyproject,python3-all,python3-setuptools
+# Tests on Ubuntu know its archive by these keys.
+packages=$packages,ubuntu-archive-keyring
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 # All that the package is made of.
 sources="CHANGELOG.md LICENSE README.md daemon docs packaging protos pyproject.toml setup.cfg trainer"

@@ -83,8 +83,8 @@ def _ntp_warnings(settings: ManageSettings, facts: Facts) -> list[str]:
             )
     if facts.chronyd_is_confined:
         found.append(
-            "AppArmor confines chronyd and may deny it the run and state folders: allow them in "
-            "/etc/apparmor.d/local/usr.sbin.chronyd"
+            "AppArmor confines chronyd and may deny it the run and state folders: clockgate-chronyd.service brings a "
+            "profile that allows them; without that unit, allow them in /etc/apparmor.d/local/usr.sbin.chronyd"
         )
     return found
 
