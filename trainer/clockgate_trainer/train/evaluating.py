@@ -97,18 +97,12 @@ class Examiner:
     def _examine(self, position: Position) -> Examined:
         started_ns = mono_ns()
         step = position.step
-        decision = self._gate.agree(Kind.EVAL, step)
-        figures: Figures = {}
+        self._gate.agree(Kind.EVAL, step)
         with self._scorer.evaluating():
-            for task in self._exam.tasks:
-                marks, decision = self._mark(task, step, decision)
-                if marks is None:
-                    break
-                everyone = self._gather(tuple(marks))
-                figures |= task.sum_up([mark for one in everyone for mark in one])
+            figures = self._score(step)
         rng.restore(position.random, self._device)
         decision = self._gate.agree(Kind.EVAL, step)
-        if len(figures) == 0 or marks is None:
+        if figures is None:
             return Examined(decision)
         self.latest = figures
         self._reporter.evaluated(step, figures, mono_ns() - started_ns)
@@ -117,7 +111,18 @@ class Examiner:
             return Examined(decision)
         return Examined(decision, Score(self._exam.metric, value, self._exam.greater_is_better))
 
-    def _mark(self, task: Task, step: int, decision: Decision) -> tuple[list[float] | None, Decision]:
+    def _score(self, step: int) -> Figures | None:
+        """What all tasks come to; None when all ranks drop the evaluation. A collective."""
+        figures: Figures = {}
+        for task in self._exam.tasks:
+            marks = self._mark(task, step)
+            if marks is None:
+                return None
+            everyone = self._gather(tuple(marks))
+            figures |= task.sum_up([mark for one in everyone for mark in one])
+        return figures
+
+    def _mark(self, task: Task, step: int) -> list[float] | None:
         """The marks of this rank; None when all ranks drop the evaluation. A collective."""
         rounds = share(task.batches, self._place.world_size, self._place.rank)
         marks: list[float] = []
@@ -137,11 +142,11 @@ class Examiner:
             met_ns = mono_ns()
             if decision.flags & (Flags.SAVE_AND_EXIT | Flags.OUT_OF_MEMORY):
                 self._tell_dropped(step, decision, lacks_memory)
-                return None, decision
+                return None
             if met_ns - told_ns > _TOLD_EVERY_NS:
                 self._reporter.show(f"evaluation at step {step}: {task.name}: {done} of {len(rounds)} batches a rank")
                 told_ns = met_ns
-        return marks, decision
+        return marks
 
     def _meet(self, step: int, lacks_memory: str | None, *, busy_ns: int) -> Decision:
         flags = Flags.NONE if lacks_memory is None else Flags.OUT_OF_MEMORY
