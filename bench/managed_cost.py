@@ -68,9 +68,8 @@ def with_units() -> Iterator[int]:
     with machine() as booted:
         serve_time(booted)
         booted.run("systemctl", "disable", "--now", "chrony.service")
-        booted.install_clockgate()
         configure(booted, f'[clock]\nmode = "ntp"\n{_SERVER.format("127.0.0.1", SERVER_PORT)}\n')
-        booted.run("systemctl", "start", _UNIT)
+        booted.run("systemctl", "restart", _UNIT)
         usable_status(booted)
         yield host_pid(booted, booted.main_pid(_UNIT))
 
