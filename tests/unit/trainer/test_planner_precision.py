@@ -125,7 +125,6 @@ def kept_by_autograd(model: Any, dtype: torch.dtype) -> int:
     ("flags", "dtype"),
     [
         (["--bits", "32", "--bf16"], torch.bfloat16),
-        (["--fp16"], torch.float16),
         (["--full_finetune", "--bits", "32"], torch.float32),
         (["--full_finetune", "--bits", "32", "--bf16"], torch.bfloat16),
         (["--full_finetune", "--bits", "16", "--bf16"], torch.bfloat16),
