@@ -134,6 +134,8 @@ def test_wrong_value_names_flag_value_and_what_is_wanted(argv: list[str], named:
 @pytest.mark.parametrize(
     "argv",
     [
+        ["--remove_unused_columns"],
+        ["--fsdp", "full_shard"],
     ],
 )
 def test_flag_that_is_not_honoured_is_refused_by_name(argv: list[str]) -> None:

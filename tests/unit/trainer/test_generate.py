@@ -10,7 +10,9 @@ import torch
 from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.generate import main
 from clockgate_trainer.generation.decode import Decoder, prepare
+from clockgate_trainer.train.attention import use_varlen
 from clockgate_trainer.train.model import build_model
+from clockgate_trainer.train.qlora import QLORA
 from peft import PeftModel
 from support.tiny_model import make_model, make_tokenizer
 from transformers import AutoModelForCausalLM
@@ -140,6 +142,16 @@ def test_prompts_of_the_command_line_and_of_a_pipe_are_answered_as_text(
     monkeypatch.setattr("sys.stdin", io.StringIO("abc\n"))
     assert main([str(folder), *line[2:]]) == 0
     assert capsys.readouterr().out == text != "\n"
+
+
+def test_a_model_that_trained_on_packed_rows_answers_as_one_that_did_not(folder: Path) -> None:
+    settings = parse(["--model_name_or_path", str(folder), "--bits", "32", "--max_new_tokens", "5"])
+    cpu = torch.device("cpu")
+    plain, packed = build_model(settings, cpu), build_model(settings, cpu)
+    # As a run with --packing leaves it on CUDA.
+    use_varlen(packed.get_base_model())
+    first, second = (QLORA.make_speaker(settings, model).answer(PROMPTS, 0) for model in (plain, packed))
+    assert first == second
 
 
 @pytest.mark.parametrize(

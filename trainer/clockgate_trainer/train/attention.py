@@ -30,6 +30,12 @@ def use_varlen(model: Any) -> None:
     model.set_attn_implementation(VARLEN)
 
 
+def use_plain(model: Any) -> None:
+    """Let `model` attend to one unpacked row at a time again, and to the cache of one, which generating needs."""
+    if getattr(getattr(model, "config", None), "_attn_implementation", None) == VARLEN:
+        model.set_attn_implementation("sdpa")
+
+
 def inputs_of(batch: Batch, model: Any) -> dict[str, Any]:
     """The arguments that say what is read and what each token attends to."""
     documents = batch.documents

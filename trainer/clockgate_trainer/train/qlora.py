@@ -14,6 +14,7 @@ from clockgate_trainer.generation.decode import Decoder, prepare
 from clockgate_trainer.planner.inventory import Inventory, read_config
 from clockgate_trainer.planner.relief import relief
 from clockgate_trainer.train.adapter import load_adapter
+from clockgate_trainer.train.attention import use_plain
 from clockgate_trainer.train.corpus import load_corpus
 from clockgate_trainer.train.model import build_model, check_model
 from clockgate_trainer.train.optim import make_optimizer, make_scheduler
@@ -45,6 +46,8 @@ def _advise(settings: Settings, device: torch.device) -> str:
 
 
 def _make_speaker(settings: Settings, model: Any) -> Speaker:
+    # Rows that are asked are not packed.
+    use_plain(model)
     prepare(model)
     dtype = compute_dtype(settings)
     autocast = None if dtype is torch.float32 else dtype
