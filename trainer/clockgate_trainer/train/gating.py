@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+from clockgate.dial import Tls
+
 from clockgate_trainer.flags.table import Settings
-from clockgate_trainer.gate.address import resolve_address
+from clockgate_trainer.gate.address import resolve_address, resolve_tls
 from clockgate_trainer.gate.gate import ClockGate, GateSettings, OnEvent
 from clockgate_trainer.gate.limits import make_limits
 from clockgate_trainer.gate.model import Limits
@@ -12,6 +14,7 @@ from clockgate_trainer.gate.sidecar import ClockSide, NullSidecar, Sidecar
 from clockgate_trainer.gate.vote import open_vote
 from clockgate_trainer.train.distributed import Meeting, Place, SharedError
 from clockgate_trainer.train.report import Reporter
+from clockgate_trainer.train.start import together
 
 # A daemon that is up answers within milliseconds; one that is being restarted by systemd within two seconds.
 _ANSWER_WITHIN_S = 3.0
@@ -42,8 +45,10 @@ def _clock_side(
     if settings.time_sync_check == "false":
         reporter.say("the clock gate is off (--time_sync_check false)")
         return NullSidecar()
-    address = resolve_address(settings.clock_daemon, environment)
-    side = Sidecar(address, _limits(settings), job=settings.job, rank=place.rank, with_lease=place.local_rank == 0)
+    address, tls = together(meeting, lambda: _line(settings, environment))
+    side = Sidecar(
+        address, _limits(settings), job=settings.job, rank=place.rank, with_lease=place.local_rank == 0, tls=tls
+    )
     reached = meeting.gather(side.await_answer(_ANSWER_WITHIN_S))
     silent = tuple(rank for rank, answered in enumerate(reached) if not answered)
     if not silent:
@@ -60,6 +65,11 @@ def _clock_side(
         )
     reporter.say(f"{who} (looked at {address}): training goes by --on_unknown {settings.unknown_policy} until it does")
     return side
+
+
+def _line(settings: Settings, environment: Mapping[str, str]) -> tuple[str, Tls]:
+    address = resolve_address(settings.clock_daemon, environment)
+    return address, resolve_tls(address, environment)
 
 
 def _limits(settings: Settings) -> Limits:
