@@ -37,7 +37,7 @@ def chat_layout(tokenizer: Any, name: str) -> LayOut:
 
 
 def chat_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
-    """Token ids of `messages` with the mark behind which the assistant answers. Raises BadRowError, as a layout does."""
+    """Token ids of `messages`, then the mark of an answer. Raises BadRowError, as layouts do."""
     turns = [{"role": message.role, "content": message.content} for message in messages]
     text = _apply(tokenizer, turns, tokenize=False, add_generation_prompt=True)
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
