@@ -5,6 +5,7 @@ costs more than a thread that waits.
 """
 
 import contextlib
+import errno
 import logging
 import socket
 import threading
@@ -20,8 +21,10 @@ _LOG = logging.getLogger(__name__)
 _MOST_CLIENTS = 16
 _LONGEST_S = 5.0
 _RETRY_S = 15.0
-_QUEUE_S = 1.0
+_QUEUE_S = 0.05
+"""A scrape takes milliseconds. At 16 clients a full queue of silent ones passes in less than Prometheus' 10 s."""
 _TICK_S = 0.5
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Page = Callable[[str], tuple[str, bytes]]
 """An Accept header -> content type and page."""
@@ -87,6 +90,15 @@ class _Server(HTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        """The next client. Without a descriptor for it, not before a moment has passed: it stays in the queue."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                time.sleep(_TICK_S)
+            raise
 
     def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
         """Answer on a thread. When there are too many clients the next one waits for a moment, then the oldest goes."""

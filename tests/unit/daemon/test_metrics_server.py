@@ -1,5 +1,6 @@
 """The endpoint itself: who is answered, and what slow or silent clients can do."""
 
+import errno
 import logging
 import socket
 import threading
@@ -8,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import HTTPServer
 
 import pytest
 from clockgated.config_values import TcpAddress
@@ -77,13 +79,35 @@ def test_a_hundred_scrapes_at_once_are_all_answered(address: TcpAddress) -> None
 
 def test_clients_that_say_nothing_keep_nobody_out(address: TcpAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_LONGEST_S", 60.0)
-    monkeypatch.setattr(server, "_QUEUE_S", 0.05)
     silent = [socket.create_connection((address.host, address.port), 5) for _ in range(40)]
     try:
         assert get(address)[0] == 200
     finally:
         for one in silent:
             one.close()
+
+
+def test_a_full_queue_of_silent_clients_passes_before_a_scrape_is_given_up() -> None:
+    longest_wait_s = server._QUEUE_S * server._Server.request_queue_size
+    assert longest_wait_s < 10 - 1  # the time that Prometheus waits by default, and some for the page
+
+
+def test_without_descriptors_the_server_waits_rather_than_spins(
+    address: TcpAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def refuse(self: HTTPServer) -> tuple[socket.socket, object]:
+        nonlocal tries
+        tries += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(HTTPServer, "get_request", refuse)
+        with socket.create_connection((address.host, address.port), 20):
+            time.sleep(1.2)
+            assert 1 <= tries <= 5
+    assert get(address)[0] == 200
 
 
 def test_a_client_that_says_nothing_is_closed(address: TcpAddress, monkeypatch: pytest.MonkeyPatch) -> None:
