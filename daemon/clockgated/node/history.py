@@ -13,6 +13,8 @@ RDMA_ERRORS = (
 )  # fmt: skip
 """Counters of an RDMA port that stand still on a good link."""
 
+_MOST_COUNTERS = 4096
+"""Many times what a node has. Interfaces of containers come and go under ever new names."""
 _LINK_ERRORS = ("rx_errors", "tx_errors")
 _LINK_DROPS = ("rx_dropped", "rx_missed_errors", "tx_dropped")
 
@@ -61,7 +63,7 @@ def remember(before: History, look: NodeLook, now_boot_ns: int, *, hold_ns: int,
     return History(
         looked_boot_ns=now_boot_ns,
         # A part that does not answer keeps its last values, so that no rise of that time is lost.
-        counters={**before.counters, **{one.name: one.value for one in watched}},
+        counters=_newest(before.counters, watched),
         rises=_kept(before.rises, now_boot_ns - hold_ns) | _risen(before, watched, now_boot_ns, hold_ns),
         gids={**before.gids, **gids},
         gids_changed_boot_ns={
@@ -94,6 +96,13 @@ def watched_counters(look: NodeLook, drops_per_s: float) -> Iterable[Watched]:
 
 def _present(name: str, value: int | None) -> Iterable[Watched]:
     return () if value is None else (Watched(name, value),)
+
+
+def _newest(before: Mapping[str, int], watched: Iterable[Watched]) -> dict[str, int]:
+    """The counters, those that were seen last at the end; the oldest go when there are too many."""
+    now = {one.name: one.value for one in watched}
+    earlier = [(name, value) for name, value in before.items() if name not in now]
+    return dict([*earlier, *now.items()][-_MOST_COUNTERS:])
 
 
 def _kept(rises: Mapping[str, Rise], since_boot_ns: int) -> dict[str, Rise]:
