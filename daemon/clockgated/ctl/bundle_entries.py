@@ -17,12 +17,14 @@ import grpc
 from clockgate.v1 import node_pb2, node_pb2_grpc
 
 from clockgated import __version__
+from clockgated.config_values import OptionalTcpAddress
 from clockgated.ctl import address, ask, doctor, doctor_command, epochs, leases, node, status, tune, tune_changes
 from clockgated.ctl.bundle import Collector, NothingToCollectError
 from clockgated.manage.hostfiles import text_of
 from clockgated.manage.probe import find_program, find_tool
 
-_METRICS_ADDRESS = "127.0.0.1:9775"
+_METRICS_PORT = 9775
+_METRICS_ADDRESS = f"127.0.0.1:{_METRICS_PORT}"
 _MOST_OF_A_FILE = 512 * 1024
 _MOST_FILES = 200
 _SUFFIXES = (".conf", ".json", ".jsonl")
@@ -118,11 +120,21 @@ def _called(where: address.Address, call: Callable[[grpc.Channel], Any]) -> str:
             raise address.unreachable(where, error) from None
 
 
-def _metrics(config: Path) -> str:
+def metrics_url(config: Path) -> str:
+    """Where the daemon serves its metrics. Raises NothingToCollectError when it is to serve none."""
     place = node.text_setting(config, "metrics", "address", _METRICS_ADDRESS)
-    if not place:
+    try:
+        # Read as the daemon does: without a port it is the usual one.
+        served = OptionalTcpAddress(_METRICS_PORT).read(place)
+    except ValueError:
+        raise NothingToCollectError(f'[metrics] address = "{place}": no address of a machine') from None
+    if served is None:
         raise NothingToCollectError('[metrics] address is "": no metrics are served')
-    url = f"http://{place}/metrics"
+    return f"http://{served}/metrics"
+
+
+def _metrics(config: Path) -> str:
+    url = metrics_url(config)
     # Whatever proxy the environment names: this is a matter of this node.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

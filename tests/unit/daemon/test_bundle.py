@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from clockgated.ctl import bundle, bundle_command
+from clockgated.ctl import bundle, bundle_command, bundle_entries
 from clockgated.ctl.bundle import BundleError, Collected, Collector, NothingToCollectError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,3 +120,26 @@ def test_output_names_a_folder_or_a_file(tmp_path: Path) -> None:
     assert bundle_command.target_path(tmp_path, "n") == tmp_path / "n.tar.gz"
     assert bundle_command.target_path(tmp_path / "x.tgz", "n") == tmp_path / "x.tgz"
     assert bundle_command.target_path(None, "n") == Path.cwd() / "n.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [
+        (None, "http://127.0.0.1:9775/metrics"),
+        ("127.0.0.2", "http://127.0.0.2:9775/metrics"),
+        ("127.0.0.2:1", "http://127.0.0.2:1/metrics"),
+        ("[::1]", "http://[::1]:9775/metrics"),
+    ],
+)
+def test_metrics_are_asked_for_where_the_daemon_serves_them(tmp_path: Path, address: str | None, asked: str) -> None:
+    config = tmp_path / "clockgated.toml"
+    config.write_text("" if address is None else f'[metrics]\naddress = "{address}"\n')
+    assert bundle_entries.metrics_url(config) == asked
+
+
+@pytest.mark.parametrize(("address", "words"), [("", "no metrics are served"), ("localhost:80", "no address")])
+def test_without_an_address_the_bundle_says_why_it_has_no_metrics(tmp_path: Path, address: str, words: str) -> None:
+    config = tmp_path / "clockgated.toml"
+    config.write_text(f'[metrics]\naddress = "{address}"\n')
+    with pytest.raises(NothingToCollectError, match=words):
+        bundle_entries.metrics_url(config)
