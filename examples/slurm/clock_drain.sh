@@ -46,14 +46,16 @@ ask_once() {
     esac
 }
 
-# The reason that Slurm holds for this node; empty when there is none, or Slurm does not answer.
+# The reason that Slurm holds for this node; empty when there is none. Fails when Slurm does not answer.
 reason_now() {
-    timeout -k 1 10 scontrol show node "$node" --oneliner 2>/dev/null | sed -n 's/.*[[:space:]]Reason=//p'
+    shown=$(timeout -k 1 10 scontrol show node "$node" --oneliner) || return 1
+    printf '%s\n' "$shown" | sed -n 's/.*[[:space:]]Reason=//p'
 }
 
 # Drain, unless somebody else has drained the node already: their reason stays.
 drain() {
-    case $(reason_now) in
+    reason=$(reason_now) || return 1
+    case $reason in
         "" | "$sign"*) ;;
         *) return 0 ;;
     esac
@@ -62,10 +64,12 @@ drain() {
     timeout -k 1 10 scontrol update NodeName="$node" State=DRAIN Reason="$sign $1"
 }
 
-# Give the node back, if this script drained it and nobody has given another reason since.
+# Give the node back, if this script drained it and nobody has given another reason since. The mark stays for the next
+# time while Slurm does not answer.
 undrain() {
     [ -e "$mark" ] || return 0
-    case $(reason_now) in
+    reason=$(reason_now) || return 1
+    case $reason in
         "$sign"*) timeout -k 1 10 scontrol update NodeName="$node" State=RESUME || return 1 ;;
     esac
     rm -f "$mark"

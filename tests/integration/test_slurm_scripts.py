@@ -92,6 +92,20 @@ def test_a_reason_that_somebody_gave_meanwhile_is_not_resumed(site: Slurm) -> No
     assert not (site.folder / "mark/drained").exists()
 
 
+def test_a_node_is_given_back_later_when_slurm_does_not_answer(site: Slurm) -> None:
+    put_program(site.folder, "clockgatectl", "#!/bin/sh\nexit 0\n")
+    answering = (site.folder / "bin/scontrol").read_text()
+    put_program(site.folder, "scontrol", "#!/bin/sh\nexit 1\n")
+    (site.folder / "mark").mkdir()
+    (site.folder / "mark/drained").touch()
+    site.set_state("IDLE+DRAIN", "clockgate: clock out of limits [root@2026-12-01T00:00:00]")
+    assert site.run("health_check.sh").returncode == 1
+    put_program(site.folder, "scontrol", answering)
+    assert site.run("health_check.sh").returncode == 0
+    assert site.state == ("IDLE", "")
+    assert not (site.folder / "mark/drained").exists()
+
+
 def test_a_dead_daemon_drains_the_node(site: Slurm, tmp_path: Path) -> None:
     assert site.run("health_check.sh", CLOCKGATE_ADDRESS=str(tmp_path / "none.sock")).returncode == 0
     assert site.state[0] == "IDLE+DRAIN"
