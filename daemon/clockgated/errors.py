@@ -3,6 +3,7 @@
 ClockgateError
   ConfigError   the operator can fix it; names file and key     exit 78
   SocketError   a socket cannot be served as asked              exit 78
+    AbsentAddressError   the network may not be up yet          exit 1
 """
 
 EXIT_USAGE = 2
@@ -19,3 +20,7 @@ class ConfigError(ClockgateError):
 
 class SocketError(ClockgateError):
     """A socket cannot be bound as asked: too long, not a socket, or another instance serves it."""
+
+
+class AbsentAddressError(SocketError):
+    """An address to listen on is not one of this machine, or not yet: the same start may succeed later."""

@@ -1,7 +1,7 @@
 """clockgated: what it was asked on the command line, and the exit code.
 
-0 stopped or done as asked, 1 a thread of the daemon ended, a socket was lost or not everything could be given back, 2
-usage, 78 configuration or sockets.
+0 stopped or done as asked, 1 a thread of the daemon ended, a socket was lost, the address for TCP is not there yet or
+not everything could be given back, 2 usage, 78 configuration or sockets.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clockgated import __version__, config, daemon, host, systemd
 from clockgated.config import Config
-from clockgated.errors import EXIT_CONFIG, ClockgateError
+from clockgated.errors import EXIT_CONFIG, AbsentAddressError, ClockgateError
 from clockgated.manage.facts import Facts
 from clockgated.manage.handover import Handover
 from clockgated.manage.plan import plan_as_json, print_plan
@@ -24,6 +24,7 @@ from clockgated.tuning.survey import check_profile
 from clockgated.tuning_room import journal_folder, revert_offline
 
 EXIT_NOT_GIVEN_BACK = 1
+EXIT_NOT_YET = 1
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,7 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     except ClockgateError as error:
         for line in str(error).splitlines():
             print(f"clockgated: {line}", file=sys.stderr)
-        return EXIT_CONFIG
+        # Other than 78 for systemd, which starts the daemon again: a node may boot faster than its network.
+        return EXIT_NOT_YET if isinstance(error, AbsentAddressError) else EXIT_CONFIG
 
 
 def _checked(settings: Config) -> int:

@@ -235,6 +235,16 @@ def test_a_port_that_is_taken_is_told_and_nothing_is_shared(served: Served, tmp_
     assert f'[api] tcp = "127.0.0.1:{port}": cannot be served' in ran.stderr
 
 
+def test_an_address_that_is_not_there_yet_is_no_end_for_systemd(tmp_path: Path) -> None:
+    # 192.0.2.0/24 is for documentation: no machine has it.
+    ca = authority(tmp_path / "ca")
+    text = config(tmp_path, f'tcp = "192.0.2.77:{free_port()}"', *tls_lines(ca.issue("node1"), ca.certificate))
+    (tmp_path / "early.toml").write_text(text)
+    ran = run_to_end("--config", tmp_path / "early.toml")
+    assert ran.returncode == 1
+    assert "this machine does not have that address, or not yet" in ran.stderr
+
+
 def test_without_tls_only_this_machine_is_served(tmp_path: Path) -> None:
     port = free_port()
     with clockgated(tmp_path, config(tmp_path, f'tcp = "127.0.0.1:{port}"')):

@@ -105,12 +105,11 @@ class Api:
             if config.tcp is not None:
                 rules = Admission(config.max_streams, config.tls_clients)
                 reading.append(self._server(rules, (*READ_SERVICES, *further), catalog, tcp.OPTIONS))
+                self._certificates = tcp.open_port(reading[1], config.tcp, config.tls)
             if tuning is not None:
                 for server in reading:
                     tuning_pb2_grpc.add_TuningServicer_to_server(tuning[0], server)
                 tuning_pb2_grpc.add_TuningServicer_to_server(tuning[1], admin)
-            for server in reading[1:]:
-                self._certificates = tcp.open_port(server, config)
             read_claim.bind(lambda path: read.add_insecure_port(f"unix:{path}"))
             admin_claim.bind(lambda path: admin.add_insecure_port(f"unix:{path}"))
         except BaseException:
