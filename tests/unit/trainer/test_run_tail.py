@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clockgate_trainer.checkpoint.best import Score, point_to
+from clockgate_trainer.checkpoint.files import HOST
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.parse import parse
+from clockgate_trainer.flags.table import Settings
 from clockgate_trainer.generation.answer import Answer
 from clockgate_trainer.outcome import Outcome, read_outcome
 from clockgate_trainer.train import run
@@ -152,6 +155,33 @@ def test_without_training_the_newest_checkpoint_predicts_whatever_the_other_flag
     assert (code, outcome.step) == (0, 4)
     assert (tmp_path / "predictions.jsonl").exists()
     assert len((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_predictions_made_by_a_later_start_are_those_of_the_best_weights_too(tmp_path: Path) -> None:
+    assert start(tmp_path, PARTS)[0] == 0
+    point_to(HOST, tmp_path / "checkpoint-2", 2, Score("train_loss", 0.25))
+    loaded: list[str] = []
+    parts = replace(speaking(), load_adapter=lambda model, folder: loaded.append(folder.name))
+    code, outcome = start(tmp_path, parts, "--do_predict", "--load_best_model_at_end")
+    assert (code, loaded) == (0, ["checkpoint-4", "checkpoint-2"])
+    assert "the best checkpoint by train_loss is checkpoint-2" in outcome.reason
+
+
+def test_a_signal_while_a_model_gets_ready_to_predict_is_heard(tmp_path: Path) -> None:
+    def make_speaker(settings: Settings, model: Any) -> Parrot:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return Parrot()
+
+    code, _ = start(tmp_path, replace(PARTS, make_speaker=make_speaker), "--do_predict")
+    assert code == 75
+    assert not (tmp_path / "predictions.jsonl").exists()
+
+
+def test_weights_that_nobody_trained_answer_with_a_word_about_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert start(tmp_path, speaking(), "--do_predict", "--do_train", "false")[0] == 0
+    assert "holds no checkpoint" in capfd.readouterr().err
 
 
 def test_a_model_that_generates_nothing_is_told(tmp_path: Path) -> None:

@@ -68,8 +68,6 @@ class Predictor:
 
         Raises PeerLostError and DesyncError, and SharedError when a rank cannot answer or rank 0 cannot write.
         """
-        # The vote on EXIT that ends training leaves signals ignored.
-        self.gate.install_signals()
         started_ns = mono_ns()
         step = outcome.step or 0
         mine = self._answer_all(step)

@@ -186,11 +186,14 @@ def _train_at_home(rank: _Rank, environment: Mapping[str, str], meeting: Meeting
             return _stop_at_launch(gate, plan, reporter, decision)
         model = together(meeting, lambda: _load_model(rank, plan))
         if plan.done_before or not settings.do_train:
-            why = "all steps were done before" if plan.done_before else "no step was wanted"
-            return _predict(rank, plan, model, _outcome(reporter, ExitCode.DONE, why), gate=gate, meeting=meeting)
+            return _predict(rank, plan, model, _untrained(rank, plan, meeting, model), gate=gate, meeting=meeting)
         demand_progress(meeting, place, settings.output_dir, plan.found, reporter)
         run, position = _assemble(rank, plan, gate, model, homes)
-        outcome = _finished(rank, meeting, run, train(run, position))
+        outcome = train(run, position)
+        if settings.do_predict:
+            # The vote on EXIT that ends training leaves signals ignored.
+            gate.install_signals()
+        outcome = _finished(rank, meeting, run, outcome)
         return _predict(rank, plan, model, outcome, gate=gate, meeting=meeting) if settings.do_predict else outcome
     finally:
         gate.close()
@@ -203,10 +206,26 @@ def _finished(rank: _Rank, meeting: Meeting, run: Run, outcome: Outcome) -> Outc
         return outcome
     if rank.place.leads and run.examiner is not None and run.examiner.latest is not None:
         keep_figures(run.examiner.latest, folder, reporter)
-    if rank.settings.load_best_model_at_end:
-        load = partial(rank.parts.load_adapter, run.network.model)
-        return return_to_best(outcome, folder, meeting, reporter, load)
-    return outcome
+    return _with_best(rank, meeting, run.network.model, outcome)
+
+
+def _untrained(rank: _Rank, plan: Plan, meeting: Meeting, model: object) -> Outcome:
+    """The outcome of a start that takes no step, with the weights that the run ended with. A collective."""
+    settings, reporter = rank.settings, rank.reporter
+    if plan.done_before and settings.do_train:
+        return _with_best(rank, meeting, model, _outcome(reporter, ExitCode.DONE, "all steps were done before"))
+    if plan.found is None:
+        reporter.say(f"{settings.output_dir} holds no checkpoint: weights that this run has not trained answer")
+    return _outcome(reporter, ExitCode.DONE, "no step was wanted")
+
+
+def _with_best(rank: _Rank, meeting: Meeting, model: object, outcome: Outcome) -> Outcome:
+    """The outcome, once --load_best_model_at_end has put the best weights into `model`. A collective."""
+    settings = rank.settings
+    if not settings.load_best_model_at_end:
+        return outcome
+    load = partial(rank.parts.load_adapter, model)
+    return return_to_best(outcome, settings.output_dir, meeting, rank.reporter, load)
 
 
 def _predict(rank: _Rank, plan: Plan, model: object, outcome: Outcome, *, gate: ClockGate, meeting: Meeting) -> Outcome:
