@@ -20,8 +20,10 @@ from transformers.utils import logging as transformers_logging
 from clockgate_trainer.checkpoint.weights import Weights, find_weights
 from clockgate_trainer.errors import ExitCode, TrainerError, UsageError
 from clockgate_trainer.export.reload import load_trained
+from clockgate_trainer.figures import plain
 from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.flags.table import Settings
+from clockgate_trainer.interrupt import sigterm_interrupts
 from clockgate_trainer.tell import tell
 from clockgate_trainer.train.corpus import load_unseen
 from clockgate_trainer.train.distributed import Place, choose_device
@@ -42,7 +44,8 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     try:
         weights, settings = _what(path, options, rest)
-        figures = _evaluate(weights, settings)
+        with sigterm_interrupts():
+            figures = _evaluate(weights, settings)
     except TrainerError as err:
         tell(f"clockgate-train evaluate: {err}")
         return err.exit_code
@@ -51,7 +54,8 @@ def main(argv: Sequence[str]) -> int:
         return _INTERRUPTED
     subject = settings.model_name_or_path if weights is None else str(weights.folder)
     if options.json:
-        print(json.dumps({"weights": subject, "model": settings.model_name_or_path, **figures}, indent=2))
+        told = {"weights": subject, "model": settings.model_name_or_path, **plain(figures)}
+        print(json.dumps(told, indent=2))
     else:
         print("\n".join((subject, *_lines(figures))))
     return ExitCode.DONE
@@ -87,8 +91,8 @@ def _what(path: Path | None, options: argparse.Namespace, rest: Sequence[str]) -
         weights = None
     else:
         weights = find_weights(path, best=options.best)
-        if weights.note:
-            tell(f"clockgate-train: {weights.note}")
+        for note in weights.notes:
+            tell(f"clockgate-train: {note}")
     settings = parse([*(() if weights is None else weights.words), *rest])
     if given & {"dataset", "eval_dataset"}:
         settings = replace(settings, do_eval=True)

@@ -21,5 +21,9 @@ def merge_figures(folder: Path, figures: Mapping[str, float]) -> None:
     except (FileNotFoundError, ValueError, RecursionError):
         before = {}
     kept = before if isinstance(before, dict) else {}
-    plain = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-    write_json(path, {**kept, **plain}, indent=2)
+    write_json(path, {**kept, **plain(figures)}, indent=2)
+
+
+def plain(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """Figures as JSON can say them: None for what is no number, or without end."""
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}

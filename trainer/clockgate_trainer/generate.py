@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from clockgate_trainer.checkpoint.weights import Weights, find_weights, leading_path
 from clockgate_trainer.data.formats import DEFAULT_FORMAT
-from clockgate_trainer.data.local import file_rows
+from clockgate_trainer.data.local import check_file, file_rows
 from clockgate_trainer.data.record import BadRowError, Fault, Record
 from clockgate_trainer.data.source import guess_format
 from clockgate_trainer.data.tokenizer import load_tokenizer, make_coder
@@ -95,7 +95,7 @@ def _generate(options: argparse.Namespace, rest: Sequence[str]) -> int:
     weights, settings = _what(options, rest)
     asked, faults = _prompts(options, settings)
     if weights is not None:
-        for note in _notes(weights):
+        for note in weights.notes:
             tell(f"clockgate-train: {note}")
     for note in generation_notices(settings):
         tell(f"clockgate-train: {note}")
@@ -127,23 +127,17 @@ def _what(options: argparse.Namespace, rest: Sequence[str]) -> tuple[Weights | N
     return weights, parse([*weights.words, *rest])
 
 
-def _notes(weights: Weights) -> Iterator[str]:
-    if weights.note:
-        yield weights.note
-    for path in weights.passed_over:
-        yield f"{path} is passed over: it is not as it was written"
-
-
 def _prompts(options: argparse.Namespace, settings: Settings) -> tuple[Iterator[_Asked], list[str]]:
     """The prompts, and a list that holds what was wrong with rows once they have been read."""
     faults: list[str] = []
     if options.prompts is not None:
+        # Told before weights load, which takes minutes.
+        check_file(options.prompts)
         return islice(_of_file(options.prompts, settings, faults), options.limit), faults
     kind = settings.dataset_format or DEFAULT_FORMAT
     if options.prompt:
-        found = (_Asked(prompt_of_text(kind, text), number) for number, text in enumerate(options.prompt, start=1))
-        return found, faults
-    return _of_terminal(kind), faults
+        return iter([_of_text(kind, text, number) for number, text in enumerate(options.prompt, start=1)]), faults
+    return _of_terminal(kind) if sys.stdin.isatty() else _of_pipe(kind), faults
 
 
 def _of_file(path: Path, settings: Settings, faults: list[str]) -> Iterator[_Asked]:
@@ -165,21 +159,36 @@ def _of_row(kind: str, record: Record, path: Path, faults: list[str]) -> _Asked 
         return None
 
 
-def _of_terminal(kind: str) -> Iterator[_Asked]:
-    """A terminal is asked line after line; what is piped in is one prompt, whatever its lines."""
-    if not sys.stdin.isatty():
+def _of_pipe(kind: str) -> Iterator[_Asked]:
+    """What is piped in is one prompt, whatever its lines."""
+    try:
         text = sys.stdin.read().rstrip("\n")
-        if not text.strip():
-            raise UsageError("standard input is empty: give --prompt TEXT, --prompts FILE, or pipe a prompt in")
-        yield _Asked(prompt_of_text(kind, text), 1)
-        return
+    except UnicodeDecodeError as err:
+        raise UsageError(f"standard input is not UTF-8 ({err}): pipe the prompt in as UTF-8") from err
+    if not text.strip():
+        raise UsageError("standard input is empty: give --prompt TEXT, --prompts FILE, or pipe a prompt in")
+    return iter([_of_text(kind, text, 1)])
+
+
+def _of_text(kind: str, text: str, number: int) -> _Asked:
+    """What a person typed. Raises UsageError when it is no text that can be asked."""
+    try:
+        # A byte that is not UTF-8 comes in as half of a surrogate pair, which no tokenizer takes.
+        text.encode()
+        return _Asked(prompt_of_text(kind, text), number)
+    except (UnicodeEncodeError, BadRowError) as err:
+        raise UsageError(f"prompt {number} cannot be asked: {err}. Give it as UTF-8 text") from err
+
+
+def _of_terminal(kind: str) -> Iterator[_Asked]:
+    """A terminal is asked line after line."""
     for number in count(1):
         try:
             text = input("> ")
         except EOFError:
             return
         if text.strip():
-            yield _Asked(prompt_of_text(kind, text), number)
+            yield _of_text(kind, text, number)
 
 
 def _batches(asked: Iterator[_Asked], size: int) -> Iterator[list[_Asked]]:

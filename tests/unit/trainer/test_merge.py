@@ -1,7 +1,9 @@
 """Merging an adapter into its base: every kind of adapter, and what must not be written over or taken for whole."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from clockgate_trainer.checkpoint.weights import Weights, find_weights
 from clockgate_trainer.errors import ConfigError
+from clockgate_trainer.export import merge_command
 from clockgate_trainer.export.build import build, compare, prepare
 from clockgate_trainer.export.merge_command import main
 from clockgate_trainer.export.source import WeightFiles, base_folder, describe
@@ -228,12 +231,61 @@ def test_command_reports_and_writes_over_nothing(
     assert "not empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("limit", ["nan", "-1"])
+def test_a_limit_that_no_logit_can_keep_is_refused_before_anything_is_merged(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: str
+) -> None:
+    assert main([str(plain), "--output", str(tmp_path / "merged"), f"--max_logit_diff={limit}"]) == 2
+    assert "--max_logit_diff is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("torn", ["model.safetensors", "pytorch_model.bin"])
+def test_a_torn_file_of_the_base_is_named_and_not_the_output(
+    base: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], torn: str
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(base, broken)
+    names = load_file(base / "model.safetensors")
+    (broken / "model.safetensors").unlink()
+    (broken / torn).write_bytes(b"torn")
+    index = {"weight_map": dict.fromkeys(names, torn)}
+    (broken / f"{torn}.index.json").write_text(json.dumps(index), encoding="utf-8")
+    assert main([str(plain), "--output", str(tmp_path / "merged"), *flags_of(broken)]) == 78
+    told = capsys.readouterr().err
+    assert f"{broken / torn}" in told
+    assert "--model_name_or_path" in told
+    assert not list(tmp_path.glob(".staging*"))
+
+
+def test_a_merge_that_is_told_to_end_leaves_nothing_behind(
+    base: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_command, "_progress", lambda done, every: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    assert main([str(plain), "--output", str(tmp_path / "merged"), *flags_of(base)]) == 130
+    assert "nothing was written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_empty_adapter_is_told(base: Path, plain: Path, tmp_path: Path) -> None:
     shutil.copytree(plain, tmp_path / "adapter")
     header = b"{}"
     (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(ConfigError, match="saved empty"):
         merge(tmp_path / "adapter", tmp_path / "merged", flags_of(base))
+
+
+def test_a_name_that_is_no_text_is_refused_before_anything_is_merged(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(plain), "--output", f"{tmp_path}/\udcff"]) == 78
+    assert "is no UTF-8" in capsys.readouterr().err
+
+
+def test_broken_checkpoints_that_are_passed_over_are_told() -> None:
+    weights = Weights(Path("run/checkpoint-2"), is_adapter=True, note="chosen", passed_over=(Path("run/checkpoint-4"),))
+    assert weights.notes == ("chosen", "run/checkpoint-4 is passed over: it is not as it was written")
 
 
 def test_folder_without_weights_is_told(tmp_path: Path) -> None:

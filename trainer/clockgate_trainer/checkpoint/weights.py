@@ -36,6 +36,12 @@ class Weights:
     note: str = ""
     passed_over: tuple[Path, ...] = field(default=())
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of how the folder was chosen, one sentence each."""
+        told = (self.note,) if self.note else ()
+        return (*told, *(f"{path} is passed over: it is not as it was written" for path in self.passed_over))
+
 
 def leading_path(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """The path that a command line begins with, None when it begins with a flag, and the rest.

@@ -19,7 +19,9 @@ from clockgate_trainer.errors import ConfigError, ExitCode, TrainerError, UsageE
 from clockgate_trainer.export.build import Job, build, compare, prepare
 from clockgate_trainer.export.compare import SAMPLES, Difference
 from clockgate_trainer.export.write import demand_free, staged
+from clockgate_trainer.figures import plain
 from clockgate_trainer.flags.parse import parse
+from clockgate_trainer.interrupt import sigterm_interrupts
 from clockgate_trainer.tell import tell
 
 _TOO_FAR = 1
@@ -34,7 +36,8 @@ def main(argv: Sequence[str]) -> int:
     options, rest = _parser().parse_known_args(words)
     options.adapter = path
     try:
-        return _merge(options, rest)
+        with sigterm_interrupts():
+            return _merge(options, rest)
     except TrainerError as err:
         tell(f"clockgate-train merge: {err}")
         return err.exit_code
@@ -75,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
 def _merge(options: argparse.Namespace, rest: Sequence[str]) -> int:
     if options.skip_comparison and options.max_logit_diff is not None:
         raise UsageError("--skip_comparison and --max_logit_diff are both given: wanted one of them")
+    limit: float | None = options.max_logit_diff
+    if limit is not None and not limit >= 0:
+        raise UsageError(f"--max_logit_diff is {limit:g}: wanted a number, 0 or more")
     if options.adapter is None:
         raise UsageError("nothing to merge: the command begins with a checkpoint, a run folder or an adapter")
     parse(rest)
@@ -85,11 +91,10 @@ def _merge(options: argparse.Namespace, rest: Sequence[str]) -> int:
     weights = find_weights(options.adapter, best=options.best)
     if not weights.is_adapter:
         raise ConfigError(f"{weights.folder} holds a whole model: there is nothing to merge")
-    if weights.note:
-        tell(f"clockgate-train: {weights.note}")
+    for note in weights.notes:
+        tell(f"clockgate-train: {note}")
     held = options.base == "dequantised"
     job = prepare(weights, parse([*weights.words, *rest]), held=held, dtype=_DTYPES.get(options.dtype))
-    limit: float | None = options.max_logit_diff
     with staged(options.output) as stage:
         build(job, stage.folder, max_shard_size=options.max_shard_size, on_progress=_progress)
         found = None if options.skip_comparison else compare(job, stage.folder, texts)
@@ -125,7 +130,7 @@ def _tell(options: argparse.Namespace, job: Job, found: Difference | None, *, wr
             "base": job.settings.model_name_or_path,
             "added_to": options.base,
             "device": str(job.merger.device),
-            "logits": None if found is None else asdict(found),
+            "logits": None if found is None else plain(asdict(found)),
         }
         print(json.dumps(told, indent=2))
         return

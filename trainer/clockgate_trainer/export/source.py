@@ -1,6 +1,7 @@
 """The base model on disk: its weights one by one, whatever files they are in, and what its modules are."""
 
 import json
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from clockgate_trainer.hub import CONFIG_ERRORS, hub_arguments
 
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py")
 _NAMES = ("model.safetensors", "pytorch_model.bin")
+_ANOTHER = "Fetch the base again, or give another --model_name_or_path"
 
 
 def base_folder(settings: Settings) -> Path:
@@ -61,7 +63,7 @@ class WeightFiles:
                     return weight
             return self._mapped(file)[name]
         except (OSError, SafetensorError, KeyError) as err:
-            raise ConfigError(f"{name} cannot be read from {self._folder / file}: {err}") from err
+            raise self._unreadable(name, err) from err
 
     def look(self, name: str) -> tuple[torch.Size, torch.dtype]:
         """Shape and type of a weight, of which at most one row is read. Raises ConfigError."""
@@ -69,10 +71,16 @@ class WeightFiles:
         if not file.endswith(".safetensors"):
             weight = self.load(name)
             return weight.shape, weight.dtype
-        with safe_open(self._folder / file, framework="pt") as found:
-            part = found.get_slice(name)
-            shape = torch.Size(part.get_shape())
-        return shape, (part[:1] if shape else self.load(name)).dtype
+        try:
+            with safe_open(self._folder / file, framework="pt") as found:
+                part = found.get_slice(name)
+                shape = torch.Size(part.get_shape())
+            return shape, (part[:1] if shape else self.load(name)).dtype
+        except (OSError, SafetensorError) as err:
+            raise self._unreadable(name, err) from err
+
+    def _unreadable(self, name: str, error: Exception) -> ConfigError:
+        return ConfigError(f"{name} cannot be read from {self._folder / self._file_of[name]}: {error}. {_ANOTHER}")
 
     def _mapped(self, file: str) -> Mapping[str, torch.Tensor]:
         if self._loaded is None or self._loaded[0] != file:
@@ -128,5 +136,9 @@ def _names_in(path: Path) -> list[str]:
 
 
 def _map_pickle(path: Path) -> Mapping[str, torch.Tensor]:
-    found: Mapping[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    try:
+        found: Mapping[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as err:
+        cause = next(iter(str(err).splitlines()), type(err).__name__)
+        raise ConfigError(f"{path} cannot be read: {cause}. {_ANOTHER}") from err
     return found

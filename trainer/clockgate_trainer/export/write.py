@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from clockgate_trainer.checkpoint.files import HOST
@@ -22,7 +23,11 @@ _ROOM_FOR_REST_BYTES = 64 << 20
 
 
 def demand_free(target: Path) -> None:
-    """Raise ConfigError unless `target` is not there, or an empty folder."""
+    """Raise ConfigError unless `target` is not there, or an empty folder, with a name that all libraries can write."""
+    try:
+        str(target).encode()
+    except UnicodeEncodeError as err:
+        raise ConfigError(f"{str(target)!r} is no UTF-8: give another --output") from err
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} is there already and is not empty: nothing is written over. Give another --output")
 
@@ -94,7 +99,10 @@ def write_weights(
             tensors[name] = weight.to(planned[name].dtype).contiguous()
             done += 1
             on_progress(done, len(planned))
-        save_file(tensors, folder / file, metadata={"format": "pt"})
+        try:
+            save_file(tensors, folder / file, metadata={"format": "pt"})
+        except SafetensorError as err:
+            raise ConfigError(f"{file} cannot be written: {err}. Make room, or give another --output") from err
     if shards.is_sharded:
         index = {"metadata": shards.metadata, "weight_map": shards.tensor_to_filename}
         (folder / _INDEX_FILE).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
