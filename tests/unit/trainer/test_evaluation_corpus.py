@@ -6,14 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from clockgate_trainer.data.formats import Pair
 from clockgate_trainer.data.hub_sets import HubSet
 from clockgate_trainer.data.split import hold_out
 from clockgate_trainer.errors import ConfigError
 from clockgate_trainer.flags.parse import parse
 from clockgate_trainer.train.corpus import load_corpus
 from clockgate_trainer.train.exam import make_tasks
-from clockgate_trainer.train.held_out import held_examples
 from clockgate_trainer.train.parts import Corpus
 from support.tiny_model import make_tokenizer
 
@@ -81,6 +79,11 @@ def test_a_weight_on_evaluation_data_is_refused(flags: list[str], tmp_path: Path
         load(*flags, "--do_eval", "--eval_dataset", f"{other}:0.5")
 
 
+def test_evaluation_data_that_are_not_there_are_named_with_their_own_flag(flags: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--eval_dataset .*no such file"):
+        load(*flags, "--do_eval", "--eval_dataset", str(tmp_path / "nowhere.jsonl"))
+
+
 def test_a_split_of_its_own_is_evaluated_and_the_training_data_stay_whole(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,14 +98,6 @@ def test_a_split_of_its_own_is_evaluated_and_the_training_data_stay_whole(
     assert held(corpus) == ["x", "y"]
     assert corpus.data.fingerprint == load(*named).data.fingerprint
     assert len(corpus.data) == 12
-
-
-def test_held_examples_are_the_held_rows_as_text(flags: list[str], tmp_path: Path) -> None:
-    other = str(write(tmp_path / "other.jsonl", ["x", "y", "z"]))
-    for more in (["--eval_dataset_size", "4"], ["--eval_dataset", other, "--max_eval_samples", "2"]):
-        line = [*flags, "--do_eval", *more]
-        texts = [one.answer for one in held_examples(parse(line)) if isinstance(one, Pair)]
-        assert texts == held(load(*line))
 
 
 def test_questions_are_read_with_the_models_tokenizer_and_dealt_in_batches(flags: list[str], tmp_path: Path) -> None:

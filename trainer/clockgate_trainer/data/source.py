@@ -25,9 +25,9 @@ class Source:
 
 
 def open_shares(
-    dataset: str, format_name: str | None, *, cache_dir: Path | None, token: bool | None
+    dataset: str, format_name: str | None, *, cache_dir: Path | None, token: bool | None, flag: str = "--dataset"
 ) -> list[tuple[Share, Source]]:
-    """The sets that --dataset names. Raises ConfigError when one cannot be found or loaded.
+    """The sets that the value `dataset` of `flag` names. Raises ConfigError when one cannot be found or loaded.
 
     A file of exactly that name is one set, whatever is in the name. `format_name` counts for all but known sets beside
     others: those have formats of their own.
@@ -35,13 +35,15 @@ def open_shares(
     shares = (Share(dataset),) if Path(dataset).is_file() else read_shares(dataset)
     formats = [None if len(shares) > 1 and share.name in NAMED else format_name for share in shares]
     return [
-        (share, open_source(share.name, wanted, cache_dir=cache_dir, token=token))
+        (share, open_source(share.name, wanted, cache_dir=cache_dir, token=token, flag=flag))
         for share, wanted in zip(shares, formats, strict=True)
     ]
 
 
-def open_source(name: str, format_name: str | None, *, cache_dir: Path | None, token: bool | None) -> Source:
-    """The data set `name`. Raises ConfigError when it cannot be found or loaded."""
+def open_source(
+    name: str, format_name: str | None, *, cache_dir: Path | None, token: bool | None, flag: str = "--dataset"
+) -> Source:
+    """The data set `name`, which `flag` gave. Raises ConfigError when it cannot be found or loaded."""
     path = Path(name)
     wanted = None if path.exists() else hub_set(name)
     if wanted is not None:
@@ -52,9 +54,9 @@ def open_source(name: str, format_name: str | None, *, cache_dir: Path | None, t
         check_file(path)
         content = content_key(path)
     except ConfigError as err:
-        raise ConfigError(f"--dataset {err}; or one of {', '.join(NAMED)}, or a hub id owner/name") from err
+        raise ConfigError(f"{flag} {err}; or one of {', '.join(NAMED)}, or a hub id owner/name") from err
     except OSError as err:
-        raise ConfigError(f"{path} cannot be read: {err.strerror or err}. Give a readable file to --dataset") from err
+        raise ConfigError(f"{path} cannot be read: {err.strerror or err}. Give a readable file to {flag}") from err
     note = _unset(path) if format_name is None else None
     return Source(name, format_name or DEFAULT_FORMAT, content, lambda: file_rows(path), note)
 

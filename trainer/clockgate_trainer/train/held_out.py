@@ -2,10 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from clockgate_trainer.data.formats import Example
-from clockgate_trainer.data.local import examples
 from clockgate_trainer.data.mixture import counts_of
-from clockgate_trainer.data.record import Fault
 from clockgate_trainer.data.source import Source, open_eval_split, open_shares
 from clockgate_trainer.data.split import left_to_evaluate
 from clockgate_trainer.data.store import Store, data_of
@@ -28,7 +25,9 @@ def open_apart(settings: Settings) -> list[Source]:
     if settings.eval_dataset is None:
         own = open_eval_split(settings.dataset, settings.dataset_format, cache_dir=cache_dir, token=token)
         return [] if own is None else [own]
-    opened = open_shares(settings.eval_dataset, settings.dataset_format, cache_dir=cache_dir, token=token)
+    opened = open_shares(
+        settings.eval_dataset, settings.dataset_format, cache_dir=cache_dir, token=token, flag="--eval_dataset"
+    )
     weighted = next((share.name for share, _ in opened if share.weight is not None), None)
     if weighted is not None:
         raise ConfigError(f"--eval_dataset gives {weighted} a weight: every row is evaluated once; leave weights out")
@@ -66,29 +65,3 @@ def load_questions(settings: Settings, coder: Coder) -> tuple[Questions | None, 
     if questions.cut:
         notes.append(f"{questions.cut} of them lose their beginning, to be of --mmlu_source_max_len {longest} tokens")
     return questions, notes
-
-
-def held_examples(settings: Settings) -> list[Example]:
-    """The rows to evaluate on as they are before they become tokens, in the order of the tokenized ones.
-
-    Raises ConfigError when one of them has a fault.
-    """
-    limit = settings.max_eval_samples
-    apart = open_apart(settings)
-    if apart:
-        return [example for source in apart for example in _examples(source)][:limit]
-    cache_dir, token = settings.cache_dir, settings.use_auth_token or None
-    opened = open_shares(settings.dataset, settings.dataset_format, cache_dir=cache_dir, token=token)
-    found = [_examples(source) for _, source in opened]
-    kept = left_to_evaluate([len(rows) for rows in found], settings.held_out_rows, limit)
-    return [rows[number] for rows, numbers in zip(found, kept, strict=True) for number in numbers]
-
-
-def _examples(source: Source) -> list[Example]:
-    found: list[Example] = []
-    for item in examples(source.rows(), source.format):
-        if not isinstance(item, Fault):
-            found.append(item)
-        elif item.refuses:
-            raise ConfigError(f"{item.at(source.name)}. Repair or remove the row")
-    return found
