@@ -5,9 +5,9 @@ import secrets
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from clockgated.tuning.facts import PathTime
@@ -43,12 +43,19 @@ def probe_all(peers: Sequence[str]) -> Mapping[str, Sequence[int] | None]:
     Empty for one that is silent; None for a name without an address, and where no echo may be sent from.
     """
     asked = peers[:: -(-len(peers) // _MOST_PEERS)] if peers else []
-    executor = ThreadPoolExecutor(max(1, len(asked)), thread_name_prefix="rtt")
-    probes = {peer: executor.submit(_probe, peer) for peer in asked}
-    done, _ = wait(probes.values(), _LONGEST_S)
-    # A thread that hangs in name resolution ends by itself.
-    executor.shutdown(wait=False, cancel_futures=True)
-    return {peer: probe.result() if probe in done else None for peer, probe in probes.items()}
+    found: dict[str, list[int] | None] = {}
+
+    def probe(peer: str) -> None:
+        found[peer] = _probe(peer)
+
+    # A thread that hangs in name resolution ends by itself. Python waits for those of an executor before it exits.
+    threads = [threading.Thread(target=probe, args=(peer,), name="rtt", daemon=True) for peer in asked]
+    for thread in threads:
+        thread.start()
+    due_s = time.monotonic() + _LONGEST_S
+    for thread in threads:
+        thread.join(max(0.0, due_s - time.monotonic()))
+    return {peer: found.get(peer) for peer in asked}
 
 
 def percentile_95(values: Sequence[int]) -> int:

@@ -1,5 +1,7 @@
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,16 @@ def test_a_key_on_a_mount_that_cannot_be_written_is_read_only(tmp_path: Path, mo
 
 def test_a_peer_that_is_no_name_of_a_host_is_silent() -> None:
     assert rtt.measure(["a..b", "x" * 300]) is None
+
+
+def test_a_name_that_hangs_holds_up_neither_the_others_nor_the_end_of_the_process() -> None:
+    program = """
+import time
+from clockgated.tuning import rtt
+
+rtt._LONGEST_S = 0.3
+rtt._probe = lambda peer: time.sleep(60) if peer == "hangs" else [7]
+print(rtt.probe_all(["hangs", "answers"]))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    assert ran.stdout == "{'hangs': None, 'answers': [7]}\n", ran.stderr
