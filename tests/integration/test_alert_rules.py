@@ -47,8 +47,8 @@ SCENES: dict[str, tuple[dict[str, str], float, float]] = {
     "ClockgateDown": ({'up{job="clockgate"}': "0x60"}, 0.5, 1.5),
     "ClockgateReadingVoid": ({"clockgate_clock_reading_remaining_seconds": "-9x60"}, 0, 1),
     "ClockgateClockUnusable": ({"clockgate_clock_usable": "0x60"}, 1.5, 2.5),
-    "ClockgateBoundWarning": ({"clockgate_clock_relative_bound_seconds": "0.0051x60"}, 1.5, 2.5),
-    "ClockgateBoundCritical": ({"clockgate_clock_relative_bound_seconds": "0.051x60"}, 0, 1),
+    "ClockgateBoundWarning": ({"clockgate_clock_relative_bound_seconds": "0.0026x60"}, 1.5, 2.5),
+    "ClockgateBoundCritical": ({"clockgate_clock_relative_bound_seconds": "0.026x60"}, 0, 1),
     "ClockgateDisrupted": ({'clockgate_clock_state{state="disrupted"}': "1x60"}, -1, 0.5),
     "ClockgateEpochRose": ({"clockgate_clock_epoch": "7x4 8x56"}, 1.5, 3),
     "ClockgateOtherTimeDaemon": ({'clockgate_clock_reason{reason="other_time_daemon"}': "1x60"}, 4.5, 5.5),
@@ -66,7 +66,7 @@ SCENES: dict[str, tuple[dict[str, str], float, float]] = {
     "ClockgateNodeNotLookedAt": ({"clockgate_node_look_age_seconds": "300x60"}, -1, 0.5),
     "ClockgateStreamsRefused": ({f"clockgate_streams_refused_total{READ}": "3+1x60"}, 9, 12),
 }  # fmt: skip
-# A bound above 50 ms is above 5 ms as well, from when that has lasted.
+# A bound above 25 ms is above 2.5 ms as well, from when that has lasted.
 ALSO = {"ClockgateBoundCritical": {"ClockgateBoundWarning"}}
 
 
