@@ -28,6 +28,8 @@ from clockgated.config_values import (
     Text,
     Texts,
     Whole,
+    fits_in_64_bits,
+    shown,
 )
 from clockgated.errors import ConfigError
 from clockgated.manage.planned import Folders
@@ -47,8 +49,6 @@ METRICS_PORT = 9775
 _METRICS_ADDRESS = TcpAddress("127.0.0.1", METRICS_PORT)
 PTP_ANSWER_S = 0.5
 """How long ptp4l may take to answer in each cycle, beside chronyc's own time."""
-
-_SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
@@ -272,21 +272,12 @@ def parse(data: bytes, file: str) -> Config:
         raise ConfigError(f"{file}: not valid TOML: {error}") from None
     except ValueError as error:  # an integer with thousands of digits
         raise ConfigError(f"{file}: not valid TOML: {str(error).partition(';')[0]}") from None
-    if not _fits(document):
+    if not fits_in_64_bits(document):
         raise ConfigError(f"{file}: not valid TOML: a whole number beyond 64 bits")
     config, problems = _read_document(document)
     if problems:
         raise ConfigError("\n".join(f"{file}: {problem}" for problem in problems))
     return config
-
-
-def _fits(value: object) -> bool:
-    """Whether all whole numbers have 64 bits, which TOML demands: Python cannot even write out some longer ones."""
-    if isinstance(value, dict):
-        return all(map(_fits, value.values()))
-    if isinstance(value, list):
-        return all(map(_fits, value))
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def _read_document(document: Mapping[str, object]) -> tuple[Config, list[str]]:
@@ -319,7 +310,7 @@ def _read_section(section: str, cls: type[Any], table: Mapping[str, object], pro
         try:
             values[key] = kinds[key].read(value)
         except ValueError:
-            problems.append(f"[{section}] {key} = {_shown(value)}: wanted {kinds[key].wanted}")
+            problems.append(f"[{section}] {key} = {shown(value)}: wanted {kinds[key].wanted}")
     return cls(**values)
 
 
@@ -375,7 +366,7 @@ def _api_problems(api: ApiConfig) -> list[str]:
 
 
 def _no_section(name: str, value: object) -> str:
-    return f"{name} = {_shown(value)}: wanted a section [{name}]"
+    return f"{name} = {shown(value)}: wanted a section [{name}]"
 
 
 def _unknown_section(name: str) -> str:
@@ -400,14 +391,3 @@ def _suggestion(section: str, key: str) -> str:
     if owners:
         return f"; it belongs to [{'] or ['.join(owners)}]"
     return f"; known: {', '.join(_KEYS[section])}"
-
-
-def _shown(value: object) -> str:
-    """The value much as the file has it, cut short."""
-    if isinstance(value, bool):
-        text = str(value).lower()
-    elif isinstance(value, str):
-        text = f'"{value}"'
-    else:
-        text = str(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

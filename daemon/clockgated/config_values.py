@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 SOCKET_PATH_LIMIT_BYTES = 107  # sockaddr_un.sun_path is 108 bytes, one of them the final NUL
 API_PORT = 9776
+_SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
@@ -222,3 +223,23 @@ class OptionalTcpAddress:
         if not 1 <= port <= 65535:
             raise ValueError
         return TcpAddress(str(ipaddress.ip_address(split[1] or split[3])), port)
+
+
+def fits_in_64_bits(value: object) -> bool:
+    """Whether all whole numbers have 64 bits, which TOML demands: Python cannot even write out some longer ones."""
+    if isinstance(value, dict):
+        return all(map(fits_in_64_bits, value.values()))
+    if isinstance(value, list):
+        return all(map(fits_in_64_bits, value))
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+def shown(value: object) -> str:
+    """The value much as the file has it, cut short."""
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, str):
+        text = f'"{value}"'
+    else:
+        text = str(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
