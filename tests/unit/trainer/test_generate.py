@@ -163,6 +163,9 @@ def test_a_model_that_trained_on_packed_rows_answers_as_one_that_did_not(folder:
         (["--prompt", "a", "--prompts", "f"], 2, "wanted one of them"),
         (["--best", "--prompt", "a"], 2, "--best wants a run folder"),
         (["--batch_size", "0"], 2, "from 1"),
+        (["--model_name_or_path", "m", "--prompts", "/nowhere.jsonl"], 78, "/nowhere.jsonl: no such file"),
+        (["--model_name_or_path", "m", "--prompt", "a", "--prompt", "\udcff"], 2, "prompt 2 cannot be asked"),
+        (["--model_name_or_path", "m", "--prompt", "\udcff", "--dataset_format", "chat"], 2, "as UTF-8 text"),
     ],
 )
 def test_what_cannot_be_answered_is_told(
