@@ -204,3 +204,10 @@ def test_every_setting_that_differs_is_named_with_both_values() -> None:
     assert "seed: 0 in the checkpoint, absent now" in told
     assert "betas" not in told
     demand_settings(replace(state, settings={}), {})
+
+
+def test_other_data_are_told_in_words_beside_their_hashes() -> None:
+    state = make_state(10)
+    state = replace(state, settings={**state.settings, "data": "abc"})
+    with pytest.raises(ConfigError, match=r"data: 'abc' in the checkpoint, 'def' now .*held out for evaluation"):
+        demand_settings(state, {**state.settings, "data": "def"})

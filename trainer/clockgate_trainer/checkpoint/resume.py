@@ -30,6 +30,8 @@ from clockgate_trainer.errors import ConfigError
 
 _AUTO = "auto"
 _NONE = "none"
+# Of settings that are no flag.
+_HINTS = {"data": " (other rows, token limits, tokenizer, or number of rows held out for evaluation)"}
 _ELSE = f"or start anew with --resume_from_checkpoint {_NONE} and another --output_dir"
 
 
@@ -157,7 +159,7 @@ def demand_settings(state: TrainState, wanted: Mapping[str, object]) -> None:
     now = json.loads(json.dumps(dict(wanted)))
     then = json.loads(json.dumps(dict(state.settings)))
     differing = [
-        f"  {name}: {_told(then, name)} in the checkpoint, {_told(now, name)} now"
+        f"  {name}: {_told(then, name)} in the checkpoint, {_told(now, name)} now{_HINTS.get(name, '')}"
         for name in sorted(set(now) | set(then))
         if name not in now or name not in then or now[name] != then[name]
     ]
