@@ -25,7 +25,9 @@ class FolderClaim:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             # O_NOFOLLOW: the name may be somebody's link to a file of ours.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            lock = os.fdopen(os.open(folder / _NAME, flags, 0o644), "r+b", 0)
+            lock = os.fdopen(os.open(folder / _NAME, flags, 0o600), "r+b", 0)
+            # Whoever can open it can lock it, and keep clockgated from starting. It may be older than this rule.
+            os.fchmod(lock.fileno(), 0o600)
         except OSError:
             return
         self._take(lock)

@@ -101,7 +101,9 @@ def _locked(path: Path) -> BinaryIO:
     name = path.with_name(path.name + ".lock")
     try:
         # O_NOFOLLOW: in a folder open to all, the name may be somebody's link to a file of ours.
-        lock = os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644), "r+b", 0)
+        lock = os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "r+b", 0)
+        # Whoever can open it can lock it, and keep clockgated from starting for ever. It may be older than this rule.
+        os.fchmod(lock.fileno(), 0o600)
     except OSError as error:
         raise SocketError(
             f"{name}: cannot be opened: {error.strerror}; wanted a folder that clockgated may write"

@@ -34,3 +34,12 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None
     (tmp_path / "clockgated.lock").symlink_to(precious)
     assert not FolderClaim(tmp_path).is_held
     assert precious.read_text() == "precious"
+
+
+def test_nobody_else_can_hold_the_lock_also_where_an_earlier_release_left_it_open(tmp_path: Path) -> None:
+    lock = tmp_path / "clockgated.lock"
+    lock.touch(0o644)
+    claim = FolderClaim(tmp_path)
+    assert claim.is_held
+    assert lock.stat().st_mode & 0o777 == 0o600
+    claim.close()

@@ -167,3 +167,13 @@ def test_lock_is_never_taken_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(SocketError, match=r"a\.sock\.lock: cannot be opened"):
         sockets.claim(tmp_path / "a.sock", private=False)
     assert target.read_text() == "data"
+
+
+def test_nobody_else_can_open_the_lock_of_the_open_socket(tmp_path: Path) -> None:
+    lock = tmp_path / "a.sock.lock"
+    lock.touch(0o644)
+    claim = sockets.claim(tmp_path / "a.sock", private=False)
+    try:
+        assert lock.stat().st_mode & 0o777 == 0o600
+    finally:
+        claim.release()
