@@ -23,8 +23,8 @@ class DrillRefusedError(ClockgateError):
 
 
 def protect_minus(argv: list[str]) -> list[str]:
-    """`argv` with the sign of negative values written so that argparse lets it through."""
-    return [MINUS + word[1:] if re.match(r"-\d", word) else word for word in argv]
+    """`argv` with the sign of negative values with a unit written so that argparse lets it through."""
+    return [MINUS + word[1:] if re.match(r"-\d[\d.]*[^\d.]", word) else word for word in argv]
 
 
 def duration_ns(text: str) -> int:

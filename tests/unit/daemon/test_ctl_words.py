@@ -189,7 +189,13 @@ def test_client_imports_nothing_of_the_daemon_but_small_values_and_what_looks_at
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True, timeout=30
     )
     rooms = {".".join(name.split(".")[:2]) for name in ran.stdout.split()}
-    small = {"clockgated", "clockgated.ctl", "clockgated.units", "clockgated.errors"}
+    small = {"clockgated", "clockgated.ctl", "clockgated.units", "clockgated.errors", "clockgated.config_values"}
     # For doctor and support-bundle, which also work with the daemon dead, and for wait, which tells systemd.
     host = {f"clockgated.{name}" for name in ("durable", "host", "manage", "supervise", "systemd", "timex")}
     assert rooms == small | host
+
+
+@pytest.mark.parametrize("word", ["-3", "-0.5", "-3s", "--json", "3s"])
+def test_a_negative_number_without_a_unit_reaches_its_command_as_it_is(word: str) -> None:
+    (shown,) = drill.protect_minus([word])
+    assert shown == ("\u22123s" if word == "-3s" else word)
