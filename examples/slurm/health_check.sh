@@ -5,7 +5,8 @@
 #                HealthCheckInterval=60
 #                HealthCheckNodeState=ANY
 #
-# Slurm ends it after 60 s. With the shipped settings it takes at most 44: six questions of 5 s at worst, and pauses.
+# Slurm ends it after 60 s. With the shipped settings it takes at most 59, when nobody answers: six questions of 5 s, two
+# of 10 s to Slurm, pauses, and a second more where a question has to be killed.
 set -u
 here=$(dirname "$0")
 # shellcheck source=examples/slurm/clock_drain.sh
