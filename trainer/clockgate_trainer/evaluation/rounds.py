@@ -19,9 +19,11 @@ _MOST_ROUNDS_APART = 16
 
 def form_batches(rows: Sequence[Row], lengths: Sequence[int], size: int) -> list[Rows]:
     """All rows in batches of `size`, the last one filled up with padding rows; `lengths` counts the tokens of samples.
+    Fewer rows than that are one batch.
 
     Long rows come first: neighbours need little padding, and what does not fit into memory shows at once.
     """
+    size = max(min(size, len(rows)), 1)
     by_length = sorted(rows, key=lambda row: (-sum(lengths[sample] for sample in row), row))
     batches = [tuple(by_length[start : start + size]) for start in range(0, len(by_length), size)]
     return [(*batch, *(None,) * (size - len(batch))) for batch in batches]
