@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from clockgate.v1 import node_pb2
 from clockgated.config import NodeConfig
-from clockgated.node import history as history_room
 from clockgated.node import model
 from clockgated.node.facts import (
     Disk,
@@ -23,7 +22,6 @@ from clockgated.node.facts import (
     RdmaPortLook,
     Temperature,
 )
-from clockgated.node.history import History, remember
 from clockgated.node.judge import Judged, Overdue, is_changed, judge
 from clockgated.node.model import Finding, FindingCode, HealthState, Severity
 from clockgated.tuning.facts import JobProcess, PcieHop
@@ -393,15 +391,3 @@ def test_rises_add_up_to_what_was_counted(values: list[int]) -> None:
 def test_node_numbers_equal_those_of_the_api(own: Any, enum: Any, prefix: str) -> None:
     wire = {name.removeprefix(prefix): number for name, number in enum.items() if number}
     assert {member.name: member.value for member in own} == wire
-
-
-def test_interfaces_of_containers_that_come_and_go_leave_no_endless_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_room, "_MOST_COUNTERS", 50)
-    history = History()
-    for number in range(60):
-        fleeting = NetLink(f"veth{number}", is_up=True, carrier_losses=1, counters={"rx_errors": 0, "rx_dropped": 0})
-        look = NodeLook(fabric=FabricLook((GOOD_LINK, fleeting)))
-        history = remember(history, look, NOW + number * S, hold_ns=10 * S, drops_per_s=100)
-    assert len(history.counters) == 50
-    assert history.counters["eth0.carrier_losses"] == 1
-    assert "veth59.errors" in history.counters
