@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MOST_BYTES = 1 << 20
+# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+_BY_DATE = (9, 10)
+_FLIGHTS = 4
 
 
 class PemError(ValueError):
@@ -41,6 +44,34 @@ def read_pem(files: PemFiles) -> Pem:
     _demand_pair(files, pem)
     _demand_ca(files.ca, pem.ca)
     return pem
+
+
+def why_out_of_date(pem: Pem) -> str | None:
+    """In OpenSSL's words, why this machine's clock says that the certificate is not valid today; None when it is.
+
+    A handshake of the pair with itself, in memory, that trusts nothing but the certificate: Python reads no dates
+    otherwise. Anything but the dates is another check's to find.
+    """
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with _as_file(pem.certificate) as certificate, _as_file(pem.key) as key:
+        server.load_cert_chain(certificate, key)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cadata=pem.certificate.decode("ascii", "replace"))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True))
+    # Each flight of messages wakes the other end once: a handshake has fewer than this.
+    for end in ends * _FLIGHTS:
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message if error.verify_code in _BY_DATE else None
+        except ssl.SSLError:
+            return None
+    return None
 
 
 def _content(path: Path) -> bytes:

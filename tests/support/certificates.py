@@ -32,6 +32,17 @@ class Authority:
         key.chmod(0o600)
         return PemFiles(certificate, key, self.certificate)
 
+    def issue_expired(self, name: str) -> PemFiles:
+        """A certificate for common name `name`, and its key, that has expired a day ago."""
+        certificate, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
+        _openssl("req", "-new", *_KEY, "-keyout", str(key), "-out", str(request), "-subj", f"/CN={name}")
+        _openssl(
+            "x509", "-req", "-in", str(request), "-out", str(certificate), "-days", "-1",
+            "-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key"), "-CAcreateserial",
+        )  # fmt: skip
+        key.chmod(0o600)
+        return PemFiles(certificate, key, self.certificate)
+
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import grpc
-from clockgate.pem import Pem, PemError, PemFiles, read_pem
+from clockgate.pem import Pem, PemError, PemFiles, read_pem, why_out_of_date
 
 from clockgated.errors import ConfigError
 
@@ -43,6 +43,7 @@ class Certificates:
         self._seen = _signature(files)
         self._pem = read_certificates(files)
         self._served = self._pem
+        self._tell_dates()
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="certificates", daemon=True).start()
 
@@ -84,6 +85,17 @@ class Certificates:
             _LOG.warning("%s; the certificates in use stay until the files are right", error)
             return
         _LOG.info("new certificates are in use for new connections: %s", self._files.certificate)
+        self._tell_dates()
+
+    def _tell_dates(self) -> None:
+        """No reason to refuse: until a node's clock is set it may be the clock that is wrong."""
+        why = why_out_of_date(self._pem)
+        if why is not None:
+            _LOG.warning(
+                "%s: %s, by this node's clock; clients will refuse it: renew it, or see to the clock",
+                self._files.certificate,
+                why,
+            )
 
 
 def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
