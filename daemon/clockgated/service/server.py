@@ -2,6 +2,7 @@
 changes the node.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ TUNING_SERVICE, NODE_SERVICE = "clockgate.v1.Tuning", "clockgate.v1.Node"
 Tuning = tuple[tuning_pb2_grpc.TuningServicer, tuning_pb2_grpc.TuningServicer]
 """What answers for tuning on the read socket and on the admin socket."""
 
+_GRPC_LOG = "grpc._cython.cygrpc"
+
 _SERVERS = ("read", "admin", "tcp")
 """In the order in which they are made."""
 
@@ -61,6 +64,11 @@ def _no_journal() -> Sequence[Disruption]:
     return ()
 
 
+def _is_worth_telling(record: logging.LogRecord) -> bool:
+    """A traceback comes from grpc for every name of metadata that is no UTF-8: anybody could fill the log with them."""
+    return not str(record.msg).startswith("Invalid encoding on")
+
+
 class Api:
     """Serves the published reading from construction until `stop`. Raises SocketError when a socket cannot be had.
 
@@ -80,6 +88,7 @@ class Api:
         tuning: Tuning | None = None,
         node: NodeBoard | None = None,
     ) -> None:
+        logging.getLogger(_GRPC_LOG).addFilter(_is_worth_telling)
         self._publisher = publisher
         self._desk = desk or LeaseDesk()
         self._node = node
