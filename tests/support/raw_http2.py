@@ -1,5 +1,6 @@
 """HTTP/2 by hand, RFC 9113 and 7541, as no library would speak it: for clients that mean no good."""
 
+import contextlib
 import socket
 import struct
 from collections.abc import Iterator
@@ -47,12 +48,15 @@ def connected(path: Path, **values: int) -> socket.socket:
 
 
 def frames(connection: socket.socket) -> Iterator[tuple[int, int, int, bytes]]:
-    """What the other side sends: kind, flags, stream and payload of each frame, until it closes. Grants no window."""
-    file = connection.makefile("rb")
-    while len(head := file.read(9)) == 9:
-        size = int.from_bytes(head[:3], "big")
-        kind, flags, stream = struct.unpack(">BBI", head[3:])
-        yield kind, flags, stream, file.read(size)
+    """What the other side sends: kind, flags, stream and payload of each frame, until it closes. Grants no window.
+
+    An end that leaves unread what was sent to it ends in a reset, after all that it said itself.
+    """
+    with connection.makefile("rb") as file, contextlib.suppress(ConnectionResetError):
+        while len(head := file.read(9)) == 9:
+            size = int.from_bytes(head[:3], "big")
+            kind, flags, stream = struct.unpack(">BBI", head[3:])
+            yield kind, flags, stream, file.read(size)
 
 
 def _text(text: str) -> bytes:
