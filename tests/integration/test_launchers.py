@@ -63,6 +63,12 @@ def demand_trained(folder: Path, ranks: int) -> None:
     assert manifest.world_size == ranks
 
 
+def two_nodes_by_address() -> list[str]:
+    """What both nodes of one rank each are told, all but their own number."""
+    address = ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    return ["--nnodes", "2", "--nproc_per_node", "1", *address]
+
+
 def test_torchrun_on_one_node(tmp_path: Path) -> None:
     words = [*TORCHRUN, "--standalone", "--nproc_per_node", "2", "-m", "support.small_rank", *SMALL]
     codes, told = end(start([*words, "--output_dir", "run"], tmp_path))
@@ -71,16 +77,7 @@ def test_torchrun_on_one_node(tmp_path: Path) -> None:
 
 
 def test_torchrun_on_two_nodes_that_meet_at_a_master_address(tmp_path: Path) -> None:
-    meeting = [
-        "--nnodes",
-        "2",
-        "--nproc_per_node",
-        "1",
-        "--master_addr",
-        "127.0.0.1",
-        "--master_port",
-        str(free_port()),
-    ]
+    meeting = two_nodes_by_address()
     nodes = [
         start(
             [*TORCHRUN, *meeting, "--node_rank", node, "-m", "support.small_rank", *SMALL, "--output_dir", "run"],
@@ -105,16 +102,7 @@ def test_launch_on_two_nodes_that_meet_by_rendezvous(tmp_path: Path) -> None:
 
 
 def test_a_refusal_on_two_nodes_reaches_both_launchers_as_its_own_code(tmp_path: Path) -> None:
-    meeting = [
-        "--nnodes",
-        "2",
-        "--nproc_per_node",
-        "1",
-        "--master_addr",
-        "127.0.0.1",
-        "--master_port",
-        str(free_port()),
-    ]
+    meeting = two_nodes_by_address()
     nodes = [
         start(
             ["-c", LAUNCH, *meeting, "--node_rank", node, "--", *SMALL, "--output_dir", "run", "--seed", node], tmp_path
